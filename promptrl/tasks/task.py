@@ -1,0 +1,128 @@
+"""What a task is: a specification for the code model and the tests that decide whether its code is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from promptrl.errors import TaskError
+
+Style = Literal["function", "stdin"]
+
+
+class Comparison(StrEnum):
+    """How a returned value is compared with the expected one (the rules of EvalPlus 0.3.1)."""
+
+    EQUAL = "equal"
+    """Equal plain values; float leaves within the test's tolerance."""
+    SET = "set"
+    """Equal as sets: the order and the counts of the answer do not matter."""
+    NOT_NONE = "not_none"
+    """Only whether a value is None decides: both are, or neither is."""
+    POLYNOMIAL_ROOT = "polynomial_root"
+    """The answer is a root of the polynomial whose coefficients are the first argument (HumanEval/32)."""
+
+
+class Deferred:
+    """Stands for an expected value that the canonical solution has yet to compute."""
+
+    def __repr__(self) -> str:
+        return "DEFERRED"
+
+
+DEFERRED: Final = Deferred()
+
+
+@dataclass(frozen=True, slots=True)
+class CallTest:
+    """Calls the entry point with `args` and compares what it returns; only `args` ever enter the sandbox."""
+
+    args: tuple[object, ...]
+    expected: object = DEFERRED
+    comparison: Comparison = Comparison.EQUAL
+    atol: float = 0.0
+    alternatives: tuple[object, ...] = ()
+    """Further values that are accepted too."""
+    reference_seconds: float | None = None
+    """What the canonical solution took on this host, in seconds; bounds what a candidate may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssertTest:
+    """Statements run whole inside the sandbox, after `setup`, in a namespace that sees the candidate's names.
+
+    Used where a test is not of the form call → expected value; passes when nothing is raised.
+    """
+
+    source: str
+    setup: str = ""
+    reference_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StdinTest:
+    """Runs the candidate as a program (`__main__`) with `stdin` and compares what it prints."""
+
+    stdin: str
+    expected_stdout: str
+    reference_seconds: float | None = None
+
+
+Test = CallTest | AssertTest | StdinTest
+
+
+@dataclass(frozen=True, slots=True)
+class TestSuite:
+    """A named, ordered, never empty tuple of tests.
+
+    Raises:
+        TaskError: when `tests` is empty; a task without tests could only be "passed" by mistake.
+    """
+
+    __test__ = False  # not a test class of pytest
+
+    name: str
+    tests: tuple[Test, ...]
+
+    def __post_init__(self) -> None:
+        if not self.tests:
+            raise TaskError(f"test suite {self.name!r} holds no tests; a suite needs at least one")
+
+    def __len__(self) -> int:
+        return len(self.tests)
+
+    def __iter__(self) -> Iterator[Test]:
+        return iter(self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One programming problem.
+
+    `instruction` is the natural-language part that operators may change; `contract` is the part that
+    they never touch (signature, examples, input and output format). `stub` is code that an answer
+    consisting only of a function body continues (HumanEval's prompt); empty where there is none.
+    `canonical_solution` is a complete program. `base` holds the tests shown or known to the method,
+    `plus` the further tests that only a report may use.
+    """
+
+    task_id: str
+    benchmark: str
+    instruction: str
+    contract: str
+    base: TestSuite
+    plus: TestSuite | None = None
+    style: Style = "function"
+    entry_point: str | None = None
+    canonical_solution: str = ""
+    stub: str = ""
+    setup: str = ""
+    """Code put before every candidate of this task (MBPP's `test_setup_code`)."""
+    metadata: dict[str, object] = field(default_factory=dict, compare=False)
+
+    @property
+    def text(self) -> str:
+        """Instruction and contract together: what tells two tasks apart when looking for copies."""
+        return f"{self.instruction}\n{self.contract}"

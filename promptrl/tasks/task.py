@@ -20,7 +20,12 @@ class Comparison(StrEnum):
     SET = "set"
     """Equal as sets: the order and the counts of the answer do not matter."""
     NOT_NONE = "not_none"
-    """Only whether a value is None decides: both are, or neither is."""
+    """Only whether a value is None decides: `expected` says whether one must come (True) or not (False).
+
+    A bool that comes back is compared with `expected` itself, as EvalPlus does for matches turned into bools.
+    """
+    TRUTH = "truth"
+    """Only whether the answer is true decides: `bool(answer) == expected`, for `assert f(x)` and `assert not f(x)`."""
     POLYNOMIAL_ROOT = "polynomial_root"
     """The answer is a root of the polynomial whose coefficients are the first argument (HumanEval/32)."""
 

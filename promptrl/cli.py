@@ -7,6 +7,8 @@ import sys
 import typer
 from rich.console import Console
 
+from promptrl.assets.commands import assets_app
+from promptrl.doctor import doctor
 from promptrl.errors import PromptRLError
 
 app = typer.Typer(
@@ -16,6 +18,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(assets_app, name="assets")
+app.command("doctor")(doctor)
 
 
 def main() -> None:

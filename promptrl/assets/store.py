@@ -147,6 +147,11 @@ def places(asset: Asset, explicit: Path | None = None) -> Iterator[Place]:
             yield Place("Hugging Face cache", found.parent if asset.folder else found, "another")
 
 
+def where(asset: Asset) -> Place | None:
+    """The first place on this machine that holds something for this asset, right or wrong; None if it is nowhere."""
+    return next((place for place in places(asset) if is_present(asset, place.path)), None)
+
+
 def user_folder(kind: Literal["model", "data"]) -> tuple[str, Path | None]:
     """The environment variable that names the user's folder for this kind, and the folder, or None if it is not set.
 
@@ -184,7 +189,7 @@ def _into_cache(asset: Asset, sources: Sequence[Source]) -> Path:
                 try:
                     source(asset, partial)
                     got = partial if asset.folder else partial / asset.filename
-                    problem = problem_with(asset, got)
+                    problem = problem_with(asset, got, note=False)
                     if problem is not None:
                         raise UnavailableError(problem)
                 except NotOfferedError:
@@ -279,7 +284,7 @@ def _find_unlisted(name: str, kind: Literal["model", "data"], explicit: Path | N
 
 
 def _file_of(asset: Asset) -> str:
-    return f"{asset.filename} ({asset.what})"
+    return f"{asset.filename} ({asset.what}, from {asset.source})"
 
 
 def _ways(name: str, kind: Literal["model", "data"]) -> str:

@@ -57,7 +57,8 @@ class Asset:
     Attributes:
         name: what `promptrl assets get` calls it.
         kind: `model` files are looked up in `PROMPTRL_MODEL_DIR`, `data` files in `PROMPTRL_DATA_DIR`.
-        what: one phrase for people, with the official source.
+        what: one phrase for people.
+        source: who publishes it: the repository on the hub or GitHub.
         licence: SPDX identifier of the file's own licence.
         files: the files it consists of, the largest first.
         folder: True where the asset is the folder and not its single file.
@@ -68,6 +69,7 @@ class Asset:
     name: str
     kind: Literal["model", "data"]
     what: str
+    source: str
     licence: str
     files: tuple[PinnedFile, ...]
     folder: bool = False
@@ -100,7 +102,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="qwen2.5-coder-0.5b",
         kind="model",
-        what="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M (Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF)",
+        what="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M",
+        source="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
         licence="Apache-2.0",
         files=(
             PinnedFile(
@@ -115,7 +118,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="qwen2.5-coder-1.5b",
         kind="model",
-        what="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M (Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF)",
+        what="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
+        source="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
         licence="Apache-2.0",
         files=(
             PinnedFile(
@@ -130,7 +134,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="minilm",
         kind="model",
-        what="the prompt encoder all-MiniLM-L6-v2 (sentence-transformers/all-MiniLM-L6-v2)",
+        what="the prompt encoder all-MiniLM-L6-v2",
+        source="sentence-transformers/all-MiniLM-L6-v2",
         licence="Apache-2.0",
         folder=True,
         files=(
@@ -155,7 +160,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="humaneval",
         kind="data",
-        what="HumanEval, 164 tasks (openai/human-eval)",
+        what="HumanEval, 164 tasks",
+        source="openai/human-eval",
         licence="MIT",
         files=(
             PinnedFile(
@@ -169,7 +175,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="humaneval_plus",
         kind="data",
-        what="HumanEval+ v0.1.10, 164 tasks (EvalPlus)",
+        what="HumanEval+ v0.1.10, 164 tasks",
+        source="evalplus/humanevalplus_release",
         licence="Apache-2.0",
         files=(
             # Hashed unpacked, as EvalPlus itself identifies it: copies of the same rows are packed in several ways.
@@ -184,7 +191,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="mbpp",
         kind="data",
-        what="MBPP, 974 tasks (google-research)",
+        what="MBPP, 974 tasks",
+        source="google-research/google-research",
         licence="CC-BY-4.0",
         files=(PinnedFile("mbpp.jsonl", 563_742, "0b5e07b5b40fedd01c57b7c9177b79f8b2eebd72c304c928605d91a7237d2f33"),),
         url="https://github.com/google-research/google-research/raw/master/mbpp/mbpp.jsonl",
@@ -192,7 +200,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="mbpp_sanitized",
         kind="data",
-        what="MBPP, the 427 hand-verified tasks (google-research)",
+        what="MBPP, the 427 hand-verified tasks",
+        source="google-research/google-research",
         licence="CC-BY-4.0",
         files=(
             PinnedFile(
@@ -204,7 +213,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="mbpp_plus",
         kind="data",
-        what="MBPP+ v0.2.0, 378 tasks (EvalPlus)",
+        what="MBPP+ v0.2.0, 378 tasks",
+        source="evalplus/mbppplus_release",
         licence="Apache-2.0",
         files=(
             PinnedFile(
@@ -219,7 +229,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="apps_train",
         kind="data",
-        what="APPS, 5,000 training problems (codeparrot/apps)",
+        what="APPS, 5,000 training problems",
+        source="codeparrot/apps",
         licence="MIT",
         files=(PinnedFile("apps_train.jsonl"),),
         hub=HubSource("codeparrot/apps", filename="train.jsonl", repo_type="dataset"),
@@ -227,7 +238,8 @@ ASSETS: tuple[Asset, ...] = (
     Asset(
         name="apps_test",
         kind="data",
-        what="APPS, 5,000 test problems (codeparrot/apps)",
+        what="APPS, 5,000 test problems",
+        source="codeparrot/apps",
         licence="MIT",
         files=(PinnedFile("apps_test.jsonl"),),
         hub=HubSource("codeparrot/apps", filename="test.jsonl", repo_type="dataset"),

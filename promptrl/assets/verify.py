@@ -64,16 +64,17 @@ def is_present(asset: Asset, path: Path) -> bool:
     return (path / asset.files[0].name).is_file() if asset.folder else path.is_file()
 
 
-def problem_with(asset: Asset, path: Path, *, rehash: bool = False) -> str | None:
+def problem_with(asset: Asset, path: Path, *, rehash: bool = False, note: bool = True) -> str | None:
     """What is wrong with the asset at `path`, as a phrase that names path, expected and found; None if nothing is.
 
     Args:
         asset: the row of the table that says what should be there.
         path: an existing file, or folder for a folder asset.
         rehash: read every byte again, whatever an earlier check left as a mark.
+        note: leave a mark if the file is right; pointless for a file about to be moved.
     """
     for file in asset.files:
-        problem = _problem_with_file(file, path / file.name if asset.folder else path, rehash)
+        problem = _problem_with_file(file, path / file.name if asset.folder else path, rehash, note)
         if problem:
             return problem
     return None
@@ -95,7 +96,7 @@ def mark(asset: Asset, path: Path) -> None:
             _set_mark(_mark(file, path / file.name if asset.folder else path))
 
 
-def _problem_with_file(file: PinnedFile, path: Path, rehash: bool) -> str | None:
+def _problem_with_file(file: PinnedFile, path: Path, rehash: bool, note: bool) -> str | None:
     if not path.is_file():
         return f"{path} is missing"
     if file.sha256 is None:
@@ -113,7 +114,8 @@ def _problem_with_file(file: PinnedFile, path: Path, rehash: bool) -> str | None
         return f"{path} cannot be read ({error}), expected sha256 {file.sha256}"
     if found != file.sha256:
         return f"{path} has the wrong sha256 (expected {file.sha256}, found {found})"
-    _set_mark(noted)
+    if note:
+        _set_mark(noted)
     return None
 
 

@@ -1,0 +1,115 @@
+"""What a loaded benchmark is, and reading its file row by row with errors that name the row."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from promptrl.errors import TaskError
+from promptrl.tasks.task import Task
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A row that is not used, and why, in words for people."""
+
+    task_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The tasks of one file, in the file's order.
+
+    Attributes:
+        name: One of `promptrl.tasks.BENCHMARKS`.
+        tasks: Every usable task.
+        sha256: Of the file's content after decompression, so that packing the same rows again changes nothing.
+        source: The file that was read.
+        left_out: Rows that could not become a task, each with its reason.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    sha256: str
+    source: Path
+    left_out: tuple[LeftOut, ...] = ()
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Task]:
+        """The tasks by their id."""
+        return {task.task_id: task for task in self.tasks}
+
+
+class RowError(Exception):
+    """One row cannot become a task; the loader turns this into a `LeftOut` and goes on."""
+
+
+def read_content(path: Path) -> tuple[str, str]:
+    """Read a text file, gunzipped where its name or first bytes say so.
+
+    Returns:
+        The text, and the sha256 of its bytes.
+
+    Raises:
+        TaskError: when the file is missing, unreadable or not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: cannot be read: {error}") from error
+
+
+def json_lines(text: str, path: Path) -> Iterator[tuple[int, Row]]:
+    """The rows of a JSON-lines text with their line numbers, counted from 1; blank lines are skipped.
+
+    Raises:
+        TaskError: when a line is not a JSON object; the message names the file and the line.
+    """
+    # Not splitlines(): JSON strings may hold U+2028 and its like unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise TaskError(f"{path}, line {number}: not valid JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise TaskError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
+        yield number, row
+
+
+def text_of(row: Row, key: str, *, default: str | None = None) -> str:
+    """The text under `key`, with line ends made LF.
+
+    Raises:
+        RowError: when the key is missing (and there is no default) or not text.
+    """
+    value = row.get(key, default)
+    if not isinstance(value, str):
+        raise RowError(f"key {key!r} must be text, found {'nothing' if value is None else type(value).__name__}")
+    return value.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def texts_of(row: Row, key: str) -> list[str]:
+    """The list of texts under `key`, empty where the key is missing, with line ends made LF.
+
+    Raises:
+        RowError: when the value is anything else.
+    """
+    value = row.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise RowError(f"key {key!r} must be a list of texts")
+    return [item.replace("\r\n", "\n").replace("\r", "\n") for item in value]

@@ -1,0 +1,221 @@
+"""A user's own tasks from a YAML or JSON-lines file, checked key by key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+
+from promptrl.errors import TaskError
+from promptrl.settings import Settings
+from promptrl.tasks.asserts import count_whole, parse_tests
+from promptrl.tasks.benchmark import RowError, json_lines
+from promptrl.tasks.task import AssertTest, CallTest, StdinTest, Style, Task, Test, TestSuite
+
+_Name = Annotated[str, StringConstraints(pattern=r"^[^\W\d]\w*$")]
+_Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+class CallCase(Settings):
+    """One call of the entry point: its arguments, what must come back, and the tolerance for floats."""
+
+    args: list[Any]
+    expected: Any
+    atol: Annotated[float, Field(ge=0)] | None = None
+
+
+class StdinCase(Settings):
+    """One run of the program: what it reads and what it must print."""
+
+    stdin: str = ""
+    stdout: str
+
+
+Case = str | CallCase | StdinCase
+
+
+class CustomTask(Settings):
+    """One row of a custom file.
+
+    Attributes:
+        id: Names the task; unique in the file.
+        prompt: What is asked, in words; operators may change it.
+        contract: Signature, examples or format that no operator changes. Where it is missing, the first
+            `show_tests` of the tests stand for it.
+        entry_point: The function to define; leave it out for a program that reads standard input.
+        style: `function` or `stdin`; follows from `entry_point` where it is missing.
+        tests: The reward tests: asserts as text, `{args, expected, atol}`, or `{stdin, stdout}`.
+        report_tests: Further tests that only a report may use, in the same forms.
+        canonical_solution: A complete program that passes; bounds the time a candidate may take.
+        setup: Code put before every candidate.
+        atol: Tolerance for floats, where a test names none.
+        show_tests: How many tests the model may see where there is no `contract`.
+    """
+
+    id: _Text
+    prompt: _Text
+    contract: str = ""
+    entry_point: _Name | None = None
+    style: Style | None = None
+    tests: Annotated[list[Case], Field(min_length=1)]
+    report_tests: list[Case] = Field(default_factory=list)
+    canonical_solution: str = ""
+    setup: str = ""
+    atol: Annotated[float, Field(ge=0)] = 0.0
+    show_tests: Annotated[int, Field(ge=0)] = 1
+
+    @model_validator(mode="after")
+    def _one_style(self) -> CustomTask:
+        if self.resolved_style == "function" and self.entry_point is None:
+            raise ValueError("style 'function' needs entry_point, the name of the function to call")
+        if self.resolved_style == "stdin" and self.entry_point is not None:
+            raise ValueError("style 'stdin' runs the whole program; leave entry_point out")
+        for key, cases in (("tests", self.tests), ("report_tests", self.report_tests)):
+            for number, case in enumerate(cases, start=1):
+                if (self.resolved_style == "stdin") != isinstance(case, StdinCase):
+                    wanted = "{stdin, stdout}" if self.resolved_style == "stdin" else "an assert or {args, expected}"
+                    raise ValueError(f"{key} {number} must be {wanted} for a task of style {self.resolved_style!r}")
+        return self
+
+    @property
+    def resolved_style(self) -> Style:
+        """The style given, or the one that `entry_point` implies."""
+        return self.style or ("stdin" if self.entry_point is None else "function")
+
+    def to_task(self) -> Task:
+        """The task that the environment and the judge use.
+
+        Raises:
+            RowError: when an assert is not Python, or a suite holds nothing to check.
+        """
+        base = self._suite("base", "tests", self.tests)
+        if base is None:
+            raise RowError("no tests: 'tests' holds no assert")
+        plus = self._suite("plus", "report_tests", self.report_tests)
+        shown = base.tests[: self.show_tests]
+        contract = self.contract.strip("\n") or "\n".join(_shown(test, self.entry_point) for test in shown)
+        return Task(
+            task_id=self.id,
+            benchmark="custom",
+            instruction=self.prompt,
+            contract=contract,
+            base=base,
+            plus=plus,
+            style=self.resolved_style,
+            entry_point=self.entry_point,
+            canonical_solution=self.canonical_solution,
+            setup=self.setup,
+            metadata={
+                "visible_tests": 0 if self.contract.strip() else len(shown),
+                "whole_asserts": count_whole(base.tests + (plus.tests if plus else ())),
+            },
+        )
+
+    def _suite(self, name: Literal["base", "plus"], key: str, cases: list[Case]) -> TestSuite | None:
+        tests: list[Test] = []
+        for number, case in enumerate(cases, start=1):
+            match case:
+                case StdinCase():
+                    tests.append(StdinTest(case.stdin, case.stdout))
+                case CallCase():
+                    atol = self.atol if case.atol is None else case.atol
+                    tests.append(CallTest(tuple(case.args), case.expected, atol=atol))
+                case str():
+                    try:
+                        split = parse_tests([case], callee=self.entry_point or "", what="assert")
+                    except RowError as error:
+                        raise RowError(f"key '{key}', item {number}: {error}") from error
+                    if not split:
+                        raise RowError(f"key '{key}', item {number}: holds no assert that could fail")
+                    tests.extend(self._tolerant(test) for test in split)
+        return TestSuite(name, tuple(tests)) if tests else None
+
+    def _tolerant(self, test: Test) -> Test:
+        if isinstance(test, CallTest) and not test.atol:
+            return CallTest(test.args, test.expected, test.comparison, self.atol)
+        return test
+
+
+def _shown(test: Test, entry_point: str | None) -> str:
+    match test:
+        case CallTest():
+            arguments = ", ".join(repr(argument) for argument in test.args)
+            return f"assert {entry_point}({arguments}) == {test.expected!r}"
+        case AssertTest():
+            return test.source
+        case StdinTest():
+            return f"Input\n{test.stdin}\nOutput\n{test.expected_stdout}"
+
+
+def read_custom(text: str, path: Path) -> list[Task]:
+    """The tasks of a custom file: JSON lines where the name ends in .jsonl, otherwise YAML.
+
+    Raises:
+        TaskError: when a row is wrong; the message names the file, the row and the key.
+    """
+    tasks: list[Task] = []
+    seen: dict[str, str] = {}
+    for place, row in _rows(text, path):
+        try:
+            task = CustomTask.model_validate(row).to_task()
+        except ValidationError as error:
+            raise TaskError(f"{path}, {place}{_named(row)}: {_first_fault(error)}") from error
+        except RowError as error:
+            raise TaskError(f"{path}, {place}{_named(row)}: {error}") from error
+        if task.task_id in seen:
+            raise TaskError(f"{path}, {place}: key 'id': {task.task_id!r} is already the id of {seen[task.task_id]}")
+        seen[task.task_id] = place
+        tasks.append(task)
+    if not tasks:
+        raise TaskError(f"{path}: holds no tasks")
+    return tasks
+
+
+def _rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix in (".jsonl", ".ndjson") or path.name.endswith(".jsonl.gz"):
+        yield from ((f"line {number}", row) for number, row in json_lines(text, path))
+        return
+    try:
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise TaskError(
+            f"{path}: not valid {'JSON' if path.suffix == '.json' else 'YAML'} ({_one_line(error)})"
+        ) from error
+    if isinstance(content, dict) and set(content) == {"tasks"}:
+        content = content["tasks"]
+    elif isinstance(content, dict) and "prompt" in content:
+        content = [content]
+    if not isinstance(content, list):
+        raise TaskError(f"{path}: expected a list of tasks, or a key 'tasks' that holds one")
+    yield from ((f"task {number}", row) for number, row in enumerate(content, start=1))
+
+
+def _named(row: object) -> str:
+    name = row.get("id") if isinstance(row, dict) else None
+    return f" (id {name!r})" if isinstance(name, str) else ""
+
+
+def _first_fault(error: ValidationError) -> str:
+    """The first fault in words: the key, what is wrong, and the value that was given."""
+    faults = error.errors()
+    # A case may be one of three forms; the fault of the form that came closest says most.
+    fault = max(faults, key=lambda entry: len(entry["loc"])) if faults[0]["loc"][:1] else faults[0]
+    if faults[0]["loc"][:1] and fault["loc"][:1] != faults[0]["loc"][:1]:
+        fault = faults[0]
+    keys = [str(part) for part in fault["loc"] if part not in ("str", "CallCase", "StdinCase")]
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        message = "unknown key"
+    where = f"key '{'.'.join(keys)}': " if keys else ""
+    given = (
+        "" if fault["type"] in ("missing", "extra_forbidden") or not keys else f", given {str(fault['input'])[:60]!r}"
+    )
+    return f"{where}{message[:1].lower()}{message[1:]}{given}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,10 +25,55 @@ app.add_typer(assets_app, name="assets")
 app.command("doctor")(doctor)
 
 
+ConfigOption = Annotated[str, typer.Option("--config", help="a configuration file, or a name in configs/")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="override a key: ppo.n_steps=64; may be given several times")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", help="the run folder; a new one under runs/ where unset")
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with the run that --output holds")]
+
+
+@app.command("train")
+def train(
+    config: ConfigOption = "quickstart.yaml",
+    overrides: SetOption = None,
+    output: OutputOption = None,
+    resume: ResumeOption = False,
+) -> None:
+    """Train a PPO agent, then evaluate it beside the baselines on held-out tasks."""
+    from promptrl.config import load_config
+    from promptrl.experiment import run_experiment
+
+    run_experiment(load_config(config, overrides or ()), output, resume=resume)
+
+
+@app.command("evaluate")
+def evaluate(
+    method: Annotated[str, typer.Option("--method", help="which method to run on the test tasks")],
+    config: ConfigOption = "quickstart.yaml",
+    overrides: SetOption = None,
+    policy: Annotated[Path | None, typer.Option("--policy", help="a trained agent's zip, for the method ppo")] = None,
+    output: OutputOption = None,
+    resume: ResumeOption = False,
+) -> None:
+    """Run one method on the held-out tasks."""
+    from promptrl.config import load_config
+    from promptrl.experiment import run_evaluation
+
+    run_evaluation(load_config(config, overrides or ()), method, output, policy=policy, resume=resume)
+
+
 def main() -> None:
-    """Run the command line; an error a user can mend ends in one sentence and exit code 2."""
+    """Run the command line."""
+    run(app)
+
+
+def run(command: Callable[[], Any]) -> None:
+    """Run a command; an error a user can mend ends in one sentence and exit code 2."""
     try:
-        app()
+        command()
     except PromptRLError as error:
         Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"promptrl: {error}")
         sys.exit(2)

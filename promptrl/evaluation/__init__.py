@@ -1,0 +1,1 @@
+"""What methods are judged by: the runner, metrics, records, tables and pictures."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -53,6 +53,8 @@ class Splits:
     validation: tuple[Task, ...]
     test: tuple[Task, ...]
     left_out: tuple[LeftOut, ...] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    """The hash of the file that each of the benchmarks in the parts was read from."""
 
 
 def load_splits(
@@ -88,15 +90,17 @@ def load_splits(
         raise ConfigError(f"unknown benchmark {name!r}; allowed are {', '.join(BENCHMARKS)}")
     benchmark = load_benchmark(name, path=path)
     left_out = list(benchmark.left_out)
+    sha256 = {benchmark.name: benchmark.sha256}
     if name in ("mbpp", "mbpp_plus", "humaneval_plus"):
         source = benchmark if name == "mbpp" else load_benchmark("mbpp", path=training_path)
         if source is not benchmark:
             left_out += source.left_out
+            sha256[source.name] = source.sha256
         train, validation = _with_ids(source, TRAIN_IDS), _with_ids(source, VALIDATION_IDS)
         test = list(benchmark.tasks) if name == "humaneval_plus" else _with_ids(benchmark, TEST_IDS)
     else:
         train, validation, test = _within(benchmark, settings)
-    splits = _without_copies(train, validation, test, left_out, settings)
+    splits = replace(_without_copies(train, validation, test, left_out, settings), sha256=sha256)
     assert_disjoint(splits)
     for part, tasks, asked in (
         ("train", splits.train, settings.n_train),

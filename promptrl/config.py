@@ -1,0 +1,217 @@
+"""The configuration of an experiment: read, joined with its base, overridden, and checked before anything is loaded."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
+from promptrl.errors import ConfigError
+from promptrl.execution import SandboxSettings
+from promptrl.methods.base import available_methods
+from promptrl.methods.ppo import PPOSettings
+from promptrl.models import ModelSettings
+from promptrl.refinement.engine import EpisodeSettings, GenerationSettings
+from promptrl.refinement.operators import OperatorSettings
+from promptrl.refinement.state import StateName
+from promptrl.settings import Settings
+from promptrl.tasks import BENCHMARKS, SplitSettings
+
+CONFIG_DIRS: Final = (Path("configs"), Path(__file__).resolve().parent.parent / "configs")
+
+
+class EnvironmentSettings(EpisodeSettings):
+    """The environment's episode, state and actions."""
+
+    state: StateName = "prompt"
+    actions: tuple[str, ...] = ("direct", "lexical", "semantic")
+
+    @field_validator("actions")
+    @classmethod
+    def _distinct(cls, actions: tuple[str, ...]) -> tuple[str, ...]:
+        if not actions or len(set(actions)) != len(actions):
+            raise ValueError("needs at least one action, and each once")
+        return actions
+
+
+class EncoderSettings(Settings):
+    """Where MiniLM is; by default it is found, or fetched, by `promptrl assets`."""
+
+    path: Path | None = None
+
+
+class EvaluationSettings(Settings):
+    """Which methods are run on the held-out tasks, and how."""
+
+    methods: tuple[str, ...] = ("direct", "repeat-direct", "random-hybrid", "ppo")
+    batch_size: int = Field(32, ge=1, description="episodes that run at once")
+    deterministic: bool = Field(True, description="whether PPO takes its likeliest action")
+
+    @field_validator("methods")
+    @classmethod
+    def _known(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
+        known = available_methods()
+        for method in methods:
+            if method not in known:
+                raise ValueError(f"unknown method {method!r}; allowed are {', '.join(known)}")
+        return methods
+
+
+class Config(Settings):
+    """Everything that decides what a run does."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9._+-]+$", description="first part of the run folder's name")
+    seed: int = Field(0, ge=0)
+    benchmark: str = "humaneval"
+    data_path: Path | None = Field(None, description="the benchmark's file; found or fetched where unset")
+    split: SplitSettings = SplitSettings()
+    model: ModelSettings = ModelSettings()
+    rewriter: ModelSettings | None = Field(None, description="the model that rewrites; the code model where unset")
+    encoder: EncoderSettings = EncoderSettings()
+    generation: GenerationSettings = GenerationSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    environment: EnvironmentSettings = EnvironmentSettings()
+    operators: OperatorSettings = OperatorSettings()
+    ppo: PPOSettings = PPOSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    cache: bool = Field(True, description="whether answers are kept on disk and taken from there")
+
+    @field_validator("benchmark")
+    @classmethod
+    def _benchmark(cls, benchmark: str) -> str:
+        if benchmark not in BENCHMARKS:
+            raise ValueError(f"unknown benchmark; allowed are {', '.join(BENCHMARKS)}")
+        return benchmark
+
+    @model_validator(mode="after")
+    def _held_out_needs_plus(self) -> Config:
+        if self.environment.protocol == "held_out" and self.benchmark == "humaneval":
+            raise ValueError(
+                "protocol 'held_out' needs report tests, which 'humaneval' lacks; use 'humaneval_plus' or 'paper'"
+            )
+        return self
+
+    def to_yaml(self) -> str:
+        """The resolved configuration as a file that `load_config` reads back to the same."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def load_config(name: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """The configuration of a file, joined over the file that its `base` names, then overridden.
+
+    Args:
+        name: a path, or the name of a file in `configs/`.
+        overrides: "key.subkey=value", the value in YAML.
+
+    Raises:
+        ConfigError: naming the file, the key, the value and what is allowed.
+    """
+    values = _read(_find(name))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {override!r} is not of the form key.subkey=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {override!r} has a value that is not YAML ({_one_line(error)})") from error
+        _set(values, key.strip().split("."), value, override)
+    return parse_config(values, str(name))
+
+
+def parse_config(values: Mapping[str, Any], source: str = "the configuration") -> Config:
+    """Check a mapping and make it a `Config`.
+
+    Raises:
+        ConfigError: one sentence on the first thing that is wrong.
+    """
+    try:
+        return Config.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_explain(error)}") from error
+
+
+def _find(name: str | Path) -> Path:
+    candidates = [Path(name), *(folder / f"{name}{end}" for folder in CONFIG_DIRS for end in ("", ".yaml"))]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    known = sorted({path.name for folder in CONFIG_DIRS if folder.is_dir() for path in folder.glob("*.yaml")})
+    raise ConfigError(
+        f"there is no configuration {str(name)!r}, neither as a path nor in configs/ ({', '.join(known) or 'empty'})"
+    )
+
+
+def _read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    path = path.resolve()
+    if path in seen:
+        raise ConfigError(f"{path}: the chain of 'base' files comes back to itself")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML ({_one_line(error)})") from error
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} holds a {type(values).__name__}; a configuration is a mapping of keys to values")
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    base_path = path.parent / str(base)
+    return _merge(_read(base_path if base_path.is_file() else _find(str(base)), (*seen, path)), values)
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _set(values: dict[str, Any], keys: Sequence[str], value: Any, override: str) -> None:
+    for key in keys[:-1]:
+        if values.get(key) is None:
+            values[key] = {}
+        if not isinstance(values[key], dict):
+            raise ConfigError(f"--set {override!r}: {key!r} has no keys below it")
+        values = values[key]
+    values[keys[-1]] = value
+
+
+def _explain(error: ValidationError) -> str:
+    """The first of a validation's errors as one sentence: key, value, what is allowed."""
+    first = error.errors(include_url=False)[0]
+    location = [str(part) for part in first["loc"]]
+    key = ".".join(location) or "the configuration"
+    if first["type"] == "extra_forbidden":
+        allowed = _fields_at(location[:-1])
+        near = difflib.get_close_matches(location[-1], allowed, n=1)
+        return f"unknown key {key!r}" + (
+            f", did you mean {near[0]!r}?" if near else f"; allowed are {', '.join(allowed)}"
+        )
+    message = first["msg"].removeprefix("Value error, ")
+    if not location:
+        return message
+    return f"{key} is {first['input']!r}: {message[:1].lower()}{message[1:]}"
+
+
+def _fields_at(location: Sequence[str]) -> list[str]:
+    """The keys that are allowed below a location of the configuration."""
+    model: type[BaseModel] = Config
+    for part in location:
+        field = model.model_fields.get(part)
+        inner = (getattr(field.annotation, "__args__", None) or (field.annotation,)) if field else ()
+        models = [t for t in inner if isinstance(t, type) and issubclass(t, BaseModel)]
+        if not models:
+            return []
+        model = models[0]
+    return list(model.model_fields)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

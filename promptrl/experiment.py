@@ -1,0 +1,320 @@
+"""One experiment from end to end: a run folder, training, evaluation on held-out tasks, table and picture.
+
+A run folder holds `config.yaml` (resolved), `versions.json`, `splits.json` (the ids on each side and what
+was left out), `train.jsonl`, `agent.zip`, `checkpoint.json` with its zip, `tensorboard/`,
+`evaluation/<method>.jsonl`, `summary.json`, `table.md` and `learning_curve.png`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from promptrl.atomic import write_atomically
+from promptrl.config import Config, load_config
+from promptrl.errors import RunError
+from promptrl.evaluation.plots import learning_curve
+from promptrl.evaluation.records import RecordFile, read_records, step_record
+from promptrl.evaluation.runner import MethodResult, evaluate
+from promptrl.evaluation.tables import markdown_table, rich_table
+from promptrl.methods import MethodContext, make_method
+from promptrl.methods.ppo import train
+from promptrl.progress import progress_bar
+from promptrl.refinement.episode import Episode, Step
+from promptrl.workbench import Workbench
+
+RUNS_DIR: Final = Path("runs")
+_PACKAGES: Final = (
+    "promptrl", "torch", "transformers", "gymnasium", "stable_baselines3", "sentence-transformers", "numpy", "pydantic"
+)  # fmt: skip
+
+
+class RunFolder:
+    """The folder of one run; made once, and only ever gone on with by the same configuration."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls, config: Config, output: Path | None, *, resume: bool) -> RunFolder:
+        """Make a new folder, or take up an old one.
+
+        Raises:
+            RunError: when `output` holds a run and `resume` is not set, when there is nothing to resume, or
+                when the run to resume was made with another configuration (the differing keys are named).
+        """
+        if output is None:
+            if resume:
+                raise RunError("--resume needs --output with the folder of the run to go on with")
+            output = RUNS_DIR / f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
+        stored = output / "config.yaml"
+        if stored.exists():
+            if not resume:
+                raise RunError(f"{output} already holds a run; use --resume to go on with it, or another --output")
+            if differing := _differences(load_config(stored), config):
+                raise RunError(
+                    f"{output} was made with another configuration ({'; '.join(differing)}); use another --output"
+                )
+        elif resume:
+            raise RunError(f"{output} holds no run to resume (there is no config.yaml in it)")
+        elif output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise RunError(f"{output} exists and is not an empty folder; give another --output")
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            folder = cls(output)
+            if not stored.exists():
+                folder.write("config.yaml", config.to_yaml())
+        except OSError as error:
+            raise RunError(f"{output} cannot be written ({error.strerror})") from error
+        return folder
+
+    def write(self, name: str, text: str) -> None:
+        with write_atomically(self.path / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def run_experiment(
+    config: Config, output: Path | None = None, *, resume: bool = False, console: Console | None = None
+) -> Path:
+    """Train an agent, evaluate every configured method on the test tasks, and leave all in the run folder.
+
+    Args:
+        config: what to do.
+        output: the run folder; a new one under `runs/` where unset.
+        resume: go on with the run that `output` holds.
+        console: where progress and the table go; standard output where unset.
+
+    Returns:
+        The run folder.
+    """
+    console = console or Console()
+    folder = RunFolder.open(config, output, resume=resume)
+    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
+    started = time.monotonic()
+    workbench = Workbench(config)
+    try:
+        folder.write_json("versions.json", versions(workbench))
+        _write_splits(folder, workbench, console)
+        training = _train(folder, workbench, resume=resume, console=console)
+        results = evaluate_methods(
+            folder.path / "evaluation", workbench, policy=folder.path / "agent.zip", console=console
+        )
+        learning_curve(read_records(folder.path / "train.jsonl"), folder.path / "learning_curve.png")
+        wall = {"wall_seconds": round(time.monotonic() - started, 1), "resumed": resume}
+        _write_results(folder, workbench, results, console, training=training, **wall)
+    finally:
+        workbench.close()
+    return folder.path
+
+
+def run_evaluation(
+    config: Config,
+    method: str,
+    output: Path | None = None,
+    *,
+    policy: Path | None = None,
+    resume: bool = False,
+    console: Console | None = None,
+) -> Path:
+    """Run one method on the test tasks; the run folder holds its records, `summary.json` and `table.md`."""
+    console = console or Console()
+    workbench = Workbench(config)
+    make_method(method, MethodContext(config.environment.actions, config.seed, policy))  # refuse early what cannot run
+    folder = RunFolder.open(config, output, resume=resume)
+    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
+    try:
+        folder.write_json("versions.json", versions(workbench))
+        _write_splits(folder, workbench, console)
+        results = evaluate_methods(
+            folder.path / "evaluation", workbench, policy=policy, console=console, methods=[method]
+        )
+        _write_results(folder, workbench, results, console)
+    finally:
+        workbench.close()
+    return folder.path
+
+
+def evaluate_methods(
+    folder: Path, workbench: Workbench, *, policy: Path | None, console: Console, methods: Sequence[str] | None = None
+) -> list[MethodResult]:
+    """Run methods on the test tasks, each into its own file of `folder`; finished tasks are not run again."""
+    config, results = workbench.config, []
+    for name in methods or config.evaluation.methods:
+        engine = workbench.engine()
+        context = MethodContext(engine.actions, config.seed, policy, config.evaluation.deterministic)
+        tasks = workbench.tasks("test")
+        with progress_bar(f"evaluate {name}", len(tasks), console, unit="tasks") as advance:
+            results.append(
+                evaluate(
+                    make_method(name, context),
+                    engine,
+                    tasks,
+                    folder / f"{name}.jsonl",
+                    seed=config.seed,
+                    state=config.environment.state,
+                    batch_size=config.evaluation.batch_size,
+                    resume=True,
+                    on_progress=lambda done, total, advance=advance: advance(done, {}),  # type: ignore[misc]
+                )
+            )
+    return results
+
+
+def table_caption(config: Config, results: Sequence[MethodResult]) -> str:
+    """What a reader has to know to read the table."""
+    episode = config.environment
+    n = results[0].n if results else 0
+    return (
+        f"{config.benchmark}, {n} held-out tasks, protocol {episode.protocol}, at most {episode.horizon} attempts per "
+        f"task, {episode.reward} reward, model {config.model.name}, seed {config.seed}; calls and tokens include "
+        "rewriting, seconds are model time as first spent (answers from the cache count in full)"
+    )
+
+
+def versions(workbench: Workbench) -> dict[str, Any]:
+    """What the run was made with: packages, commit, machine, model fingerprint and data hashes."""
+    return {
+        "python": platform.python_version(),
+        "packages": {package: version(package) for package in _PACKAGES},
+        "commit": _commit(),
+        "machine": {"processor": platform.processor() or platform.machine(), "system": platform.platform(terse=True)},
+        "model_fingerprint": workbench.coder.fingerprint,
+        "data_sha256": dict(workbench.splits.sha256),
+    }
+
+
+def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Console) -> dict[str, Any]:
+    config = workbench.config
+    records = RecordFile(folder.path / "train.jsonl")
+    if not (folder.path / "checkpoint.json").exists():
+        records.truncate(0)
+    numbers: dict[int, int] = {}  # per sub-environment the number of its running episode
+    counted = made = 0
+
+    def keep(env_index: int, episode: Episode, step: Step) -> None:
+        nonlocal counted, made
+        made += 1
+        if step.index == 0:
+            numbers[env_index] = counted
+            counted += 1
+        record = step_record(episode, step, method="ppo", seed=config.seed, episode_number=numbers[env_index])
+        records.append({**record, "env": env_index})
+
+    def state() -> dict[str, Any]:
+        return {"size": records.size, "numbers": {str(k): v for k, v in numbers.items()}, "counted": counted}
+
+    def restore(stored: dict[str, Any]) -> None:
+        nonlocal counted
+        records.truncate(stored["size"])
+        numbers.update({int(k): v for k, v in stored["numbers"].items()})
+        counted = stored["counted"]
+
+    env = workbench.vector_env("train", on_step=keep)
+    started = time.monotonic()
+    try:
+        with progress_bar("train PPO", config.ppo.total_timesteps, console, unit="steps") as advance:
+            agent = train(
+                env,
+                config.ppo,
+                folder.path,
+                seed=config.seed,
+                resume=resume,
+                on_progress=lambda done, total, figures: advance(done, figures),
+                records_state=state,
+                restore_records=restore,
+            )
+    finally:
+        records.close()
+        env.close()
+    wall = time.monotonic() - started
+    seconds = dict(env.engine.seconds)
+    share = {phase: round(spent / wall, 4) for phase, spent in seconds.items()}
+    share["ppo_and_rest"] = round(1 - sum(seconds.values()) / wall, 4)
+    shares = ", ".join(f"{phase} {100 * part:.1f} %" for phase, part in share.items())
+    console.print(
+        f"trained {made} steps in {wall:.0f} s, {made / wall:.2f} steps/s: {shares}", highlight=False, soft_wrap=True
+    )
+    return {
+        "steps": agent.num_timesteps,
+        "steps_this_time": made,
+        "wall_seconds": round(wall, 1),
+        "steps_per_second": round(made / wall, 3),
+        "share": share,
+    }
+
+
+def _write_splits(folder: RunFolder, workbench: Workbench, console: Console) -> None:
+    splits = workbench.splits
+    folder.write_json(
+        "splits.json",
+        {
+            **{name: [task.task_id for task in getattr(splits, name)] for name in ("train", "validation", "test")},
+            "left_out": [asdict(row) for row in splits.left_out],
+        },
+    )
+    console.print(
+        f"tasks: {len(splits.train)} to train on, {len(splits.test)} held out for the table, "
+        f"{len(splits.left_out)} left out (splits.json says why)",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _write_results(
+    folder: RunFolder, workbench: Workbench, results: Sequence[MethodResult], console: Console, **more: Any
+) -> None:
+    caption = table_caption(workbench.config, results)
+    folder.write("table.md", markdown_table(results, caption))
+    folder.write_json(
+        "summary.json",
+        {
+            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "config": workbench.config.model_dump(mode="json"),
+            "versions": versions(workbench),
+            "evaluation": [asdict(result) for result in results],
+            **more,
+        },
+    )
+    console.print(rich_table(results, caption))
+
+
+def _differences(old: Config, new: Config) -> list[str]:
+    """The keys in which two configurations differ, with both values."""
+    return [f"{key}: {a!r} there, {b!r} now" for key, a, b in _walk(old.model_dump(), new.model_dump())]
+
+
+def _walk(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() | new.keys():
+            yield from _walk(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key)
+    elif old != new:
+        yield prefix, old, new
+
+
+def _commit() -> str | None:
+    """The commit of the code that runs, with "+changes" where the work tree differs; None outside a checkout."""
+    here = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,97 @@
+"""What a method is: something that chooses, for each running episode, what is tried next.
+
+A method of your own is one class with `choose`, registered under the entry-point group `promptrl.methods`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptrl.errors import ConfigError
+from promptrl.refinement.episode import Episode, Proposal
+
+ENTRY_POINT_GROUP: Final = "promptrl.methods"
+
+
+class Method(Protocol):
+    """Chooses among the actions, or proposes prompts of its own.
+
+    Attributes:
+        name: what tables call it.
+        attempts: most attempts per task that it makes, at most the budget's; None for the whole budget.
+    """
+
+    name: str
+    attempts: int | None
+
+    def choose(self, episodes: Sequence[Episode], observations: NDArray[np.float32]) -> Sequence[int | Proposal]:
+        """Per episode an action's number, or a prompt; `observations` has the shape (len(episodes), state size)."""
+        ...
+
+
+@dataclass(frozen=True)
+class MethodContext:
+    """What a method may be made from."""
+
+    actions: tuple[str, ...]
+    seed: int
+    policy: Path | None = None
+    """A trained agent's zip, for methods that need one."""
+    deterministic: bool = True
+
+    def action(self, name: str) -> int:
+        """The number of a named action.
+
+        Raises:
+            ConfigError: when the environment does not offer it.
+        """
+        if name not in self.actions:
+            raise ConfigError(
+                f"the method needs the action {name!r}; environment.actions has {', '.join(self.actions)}"
+            )
+        return self.actions.index(name)
+
+
+MethodFactory = Callable[[MethodContext], Method]
+
+
+def task_rng(seed: int, task_id: str, purpose: str = "") -> np.random.Generator:
+    """A generator that depends on the seed and the task alone, so that the order of tasks changes nothing."""
+    return np.random.default_rng([seed, zlib.crc32(task_id.encode()), zlib.crc32(purpose.encode())])
+
+
+def available_methods() -> dict[str, MethodFactory]:
+    """The methods of this package and those that installed packages register."""
+    from promptrl.methods.fixed import Direct, RandomHybrid, RepeatDirect
+    from promptrl.methods.ppo import PPOMethod
+
+    methods: dict[str, MethodFactory] = {
+        "direct": Direct,
+        "repeat-direct": RepeatDirect,
+        "random-hybrid": RandomHybrid,
+        "ppo": PPOMethod,
+    }
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name not in methods:
+            methods[entry.name] = entry.load()
+    return methods
+
+
+def make_method(name: str, context: MethodContext) -> Method:
+    """The named method.
+
+    Raises:
+        ConfigError: for an unknown name, naming those that exist.
+    """
+    methods = available_methods()
+    if name not in methods:
+        raise ConfigError(f"method {name!r} is unknown; allowed are {', '.join(methods)}")
+    return methods[name](context)

@@ -1,0 +1,258 @@
+"""The engine: one batched step of refinement for many episodes at once.
+
+A step is at most one batched rewriting call, one batched generation call, the judging of all candidates
+in parallel, and one batched MiniLM call for the states. Nothing here knows who chose the actions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from promptrl.errors import TaskError
+from promptrl.execution.extraction import extract_code
+from promptrl.execution.judge import Candidate, Judge
+from promptrl.execution.verdict import Verdict
+from promptrl.models.base import CodeModel, GenerationRequest
+from promptrl.refinement.episode import Episode, Individual, Proposal, Step
+from promptrl.refinement.operators import Operator
+from promptrl.refinement.prompt import Prompt
+from promptrl.refinement.reward import REWARDS, RewardName
+from promptrl.settings import Settings
+from promptrl.tasks.task import Task, TestSuite
+
+TestProtocol = Literal["paper", "held_out"]
+
+
+class EpisodeSettings(Settings):
+    """What an episode is: its length, its reward and which tests pay it."""
+
+    horizon: int = Field(5, ge=1, description="most attempts per task (T)")
+    reward: RewardName = "shaped"
+    protocol: TestProtocol = "paper"
+    population_size: int = Field(6, ge=2, description="prompts kept per episode for the lexical operator's parents")
+
+
+class GenerationSettings(Settings):
+    """How the code model is asked: its first answer to a prompt is greedy, further draws are sampled."""
+
+    temperature: float = Field(0.8, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_new_tokens: int = Field(512, ge=16)
+
+
+class RequestFormat(Protocol):
+    """Turns a rendered prompt into a request in the code model's own format."""
+
+    def __call__(
+        self,
+        prompt_text: str,
+        *,
+        stub: str,
+        draw: int,
+        seed: int,
+        temperature: float,
+        top_p: float,
+        max_new_tokens: int,
+    ) -> GenerationRequest: ...
+
+
+class Encoder(Protocol):
+    """What the engine needs of MiniLM."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+
+def reward_suite(task: Task, protocol: TestProtocol) -> TestSuite:
+    """The tests that pay the reward and end the episode: all of them (`paper`), or the base tests (`held_out`)."""
+    return report_suite(task) if protocol == "paper" else task.base
+
+
+def report_suite(task: Task) -> TestSuite:
+    """The tests that the scores are made from: base and plus together."""
+    if task.plus is None:
+        return task.base
+    return TestSuite(f"{task.base.name}+{task.plus.name}", (*task.base.tests, *task.plus.tests))
+
+
+class RefinementEngine:
+    """Advances episodes. Owns no model: it is given them, and any number of environments may share it.
+
+    Attributes:
+        actions: names of the actions, in the order of their numbers.
+        seconds: seconds spent so far in `operators`, `generation`, `judging` and `encoding`.
+    """
+
+    def __init__(
+        self,
+        *,
+        coder: CodeModel,
+        request_format: RequestFormat,
+        encoder: Encoder,
+        judge: Judge,
+        operators: Mapping[str, Operator],
+        episode: EpisodeSettings,
+        generation: GenerationSettings,
+        seed: int = 0,
+    ) -> None:
+        self.coder = coder
+        self.request_format = request_format
+        self.encoder = encoder
+        self.judge = judge
+        self.operators = dict(operators)
+        self.actions = tuple(operators)
+        self.episode_settings = episode
+        self.generation_settings = generation
+        self.seed = seed
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._reward = REWARDS[episode.reward]
+
+    def start(self, task: Task, rng: np.random.Generator, *, horizon: int | None = None) -> Episode:
+        """A new episode of `task`; `rng` will be the only randomness of its operators."""
+        prompt = Prompt.from_task(task)
+        return Episode(
+            task=task,
+            suite=reward_suite(task, self.episode_settings.protocol),
+            horizon=horizon or self.episode_settings.horizon,
+            rng=rng,
+            prompt=prompt,
+            original=prompt,
+        )
+
+    def step(self, episodes: Sequence[Episode], choices: Sequence[int | Proposal]) -> list[Step]:
+        """Advance every episode by one attempt.
+
+        Args:
+            episodes: none of them done.
+            choices: per episode the number of an action, or a prompt to try as it is.
+
+        Returns:
+            The new last step of each episode, in order.
+
+        Raises:
+            ValueError: for an episode that is done, or an action that does not exist.
+        """
+        if any(episode.done for episode in episodes):
+            raise ValueError("a step was asked of an episode that is done")
+        with self._timed("operators"):
+            proposals, names = self._propose(episodes, choices)
+        draws = [episode.draws[p.prompt.render()] for episode, p in zip(episodes, proposals, strict=True)]
+        requests = [self._request(e, p.prompt, d) for e, p, d in zip(episodes, proposals, draws, strict=True)]
+        with self._timed("generation"):
+            generations = self.coder.generate(requests)
+        with self._timed("judging"):
+            # What the answer was made to start with (an opened fence, or the stub) is part of the code.
+            extracted = [
+                extract_code(
+                    request.prefill + generation.text, entry_point=episode.task.entry_point, stub=episode.task.stub
+                )
+                for episode, request, generation in zip(episodes, requests, generations, strict=True)
+            ]
+            verdicts = self.judge.judge(
+                [Candidate(found.code, e.task, e.suite) for e, found in zip(episodes, extracted, strict=True)]
+            )
+        steps = []
+        for episode, name, proposal, draw, generation, found, verdict in zip(
+            episodes, names, proposals, draws, generations, extracted, verdicts, strict=True
+        ):
+            index = len(episode.steps)
+            solved = verdict.pass_rate == 1.0
+            step = Step(
+                index=index,
+                action=name,
+                prompt=proposal.prompt,
+                draw=draw,
+                generation=generation,
+                code=found.code,
+                verdict=verdict,
+                reward=self._reward(verdict),
+                terminated=solved,
+                truncated=not solved and index + 1 >= episode.horizon,
+                note=proposal.note,
+                rewrites=proposal.rewrites,
+            )
+            episode.draws[proposal.prompt.render()] += 1
+            episode.prompt = proposal.prompt
+            episode.steps.append(step)
+            self._remember(episode, step)
+            steps.append(step)
+        return steps
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """MiniLM's vectors of texts, shape (n, 384), float32, unit length."""
+        with self._timed("encoding"):
+            return self.encoder.encode(texts)
+
+    def report(self, episodes: Sequence[Episode]) -> list[list[Verdict]]:
+        """Per episode and step, the verdict on the report tests (base and plus).
+
+        Under `paper` these are the reward tests; under `held_out` no method has seen the plus tests.
+        """
+        jobs = [(episode, step) for episode in episodes for step in episode.steps]
+        fresh = [(e, s) for e, s in jobs if self.episode_settings.protocol == "held_out" and e.task.plus is not None]
+        with self._timed("judging"):
+            verdicts = iter(self.judge.judge([Candidate(s.code, e.task, report_suite(e.task)) for e, s in fresh]))
+        judged = {(id(e), s.index): next(verdicts) for e, s in fresh}
+        return [[judged.get((id(e), s.index), s.verdict) for s in e.steps] for e in episodes]
+
+    def _propose(
+        self, episodes: Sequence[Episode], choices: Sequence[int | Proposal]
+    ) -> tuple[list[Proposal], list[str]]:
+        proposals: list[Proposal | None] = [c if isinstance(c, Proposal) else None for c in choices]
+        names = ["proposal"] * len(episodes)
+        groups: dict[str, list[int]] = defaultdict(list)
+        for index, choice in enumerate(choices):
+            if isinstance(choice, Proposal):
+                continue
+            if not 0 <= int(choice) < len(self.actions):
+                raise ValueError(f"action {choice} does not exist; allowed are 0 to {len(self.actions) - 1}")
+            groups[self.actions[int(choice)]].append(index)
+        for name, indices in groups.items():
+            for index, proposal in zip(
+                indices, self.operators[name].propose([episodes[i] for i in indices]), strict=True
+            ):
+                proposals[index] = proposal
+                names[index] = name
+        for episode, proposal in zip(episodes, proposals, strict=True):
+            if proposal is None or proposal.prompt.contract != episode.original.contract:
+                raise TaskError(
+                    f"a proposal for {episode.task.task_id} changes the task's contract, which no operator may"
+                )
+        return [proposal for proposal in proposals if proposal is not None], names
+
+    def _request(self, episode: Episode, prompt: Prompt, draw: int) -> GenerationRequest:
+        """The draw-th answer to a prompt: the first is greedy, the others are sampled."""
+        settings = self.generation_settings
+        return self.request_format(
+            prompt.render(),
+            stub=episode.task.stub,
+            draw=draw,
+            seed=self.seed,
+            temperature=settings.temperature if draw else 0.0,
+            top_p=settings.top_p,
+            max_new_tokens=settings.max_new_tokens,
+        )
+
+    def _remember(self, episode: Episode, step: Step) -> None:
+        """Keep the prompt with its best pass rate; the worst goes when there are too many, the original never."""
+        rates = {individual.prompt: individual.pass_rate for individual in episode.population}
+        rates[step.prompt] = max(step.verdict.pass_rate, rates.get(step.prompt, 0.0))
+        rates.setdefault(episode.original, 0.0)
+        ranked = sorted(rates, key=lambda prompt: (prompt == episode.original, rates[prompt]), reverse=True)
+        kept = ranked[: self.episode_settings.population_size]
+        episode.population = [Individual(prompt, rates[prompt]) for prompt in kept]
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - started

@@ -1,0 +1,123 @@
+"""An episode: one task, the prompts tried on it, and what came of each."""
+
+from __future__ import annotations
+
+import reprlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from promptrl.execution.verdict import Outcome, Verdict
+from promptrl.models.base import Generation
+from promptrl.refinement.prompt import Prompt
+from promptrl.tasks.task import AssertTest, CallTest, StdinTest, Task, TestSuite
+
+# Values can be huge; reprlib looks only at as much of them as it shows.
+_REPR = reprlib.Repr(
+    maxlevel=4, maxlist=12, maxtuple=12, maxset=12, maxfrozenset=12, maxdict=12, maxstring=80, maxlong=40
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Individual:
+    """A prompt of the episode's population and the best pass rate that its code reached."""
+
+    prompt: Prompt
+    pass_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What an operator, or a method, wants tried next.
+
+    `note` says why a prompt is not what was asked for ("rewrite empty; parent kept"), for the records.
+    `rewrites` are the model calls spent on finding it; they count towards the budget.
+    """
+
+    prompt: Prompt
+    note: str | None = None
+    rewrites: tuple[Generation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One attempt: the action, the prompt it led to, the code that came back and its verdict."""
+
+    index: int
+    action: str
+    prompt: Prompt
+    draw: int
+    generation: Generation
+    code: str | None
+    verdict: Verdict
+    reward: float
+    terminated: bool
+    truncated: bool
+    note: str | None = None
+    rewrites: tuple[Generation, ...] = ()
+
+
+@dataclass(slots=True)
+class Episode:
+    """The state of one task's refinement; only the engine changes it.
+
+    `rng` is the one source of randomness of its operators. `draws` counts, per rendered prompt, how many
+    answers were asked for, so that the n-th draw of an unchanged prompt is the n-th whatever came between.
+    """
+
+    task: Task
+    suite: TestSuite
+    horizon: int
+    rng: np.random.Generator
+    prompt: Prompt
+    original: Prompt
+    population: list[Individual] = field(default_factory=list)
+    draws: Counter[str] = field(default_factory=Counter)
+    steps: list[Step] = field(default_factory=list)
+    initial_rng_state: dict[str, Any] = field(init=False)
+    """State of `rng` at the start: with the actions taken, all that is needed to live the episode again."""
+
+    def __post_init__(self) -> None:
+        self.initial_rng_state = self.rng.bit_generator.state
+
+    @property
+    def done(self) -> bool:
+        return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
+
+    @property
+    def last(self) -> Step | None:
+        return self.steps[-1] if self.steps else None
+
+    @property
+    def best(self) -> Step | None:
+        """The first step with the highest pass rate on the reward tests: the episode's answer."""
+        return max(self.steps, key=lambda step: (step.verdict.pass_rate, -step.index), default=None)
+
+
+def failure_text(step: Step, suite: TestSuite) -> str:
+    """One line on why the step's code is not right, made from the reward tests alone; empty when it is."""
+    verdict = step.verdict
+    if verdict.error:
+        return verdict.error
+    for test, result in zip(suite, verdict.results, strict=True):
+        if result.outcome is Outcome.PASSED:
+            continue
+        match test:
+            case CallTest(args=args):
+                shown = f"{', '.join(map(_short, args))} should give {_short(test.expected)}"
+            case AssertTest(source=source):
+                shown = f"{source.strip()} should hold"
+            case StdinTest(stdin=stdin):
+                shown = f"for input {_short(stdin)} it should print {_short(test.expected_stdout)}"
+        return f"{shown}; {result.outcome.value}" + (f": {_short_text(result.detail)}" if result.detail else "")
+    return ""
+
+
+def _short(value: object) -> str:
+    return _short_text(_REPR.repr(value))
+
+
+def _short_text(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

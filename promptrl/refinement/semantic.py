@@ -1,0 +1,175 @@
+"""`semantic`: a pretrained instruct model reflects on what happened and rewrites the instruction.
+
+The contract is shown to the model as context and is never its to change; what comes back is cleaned of
+chatter, code and quotes, and is refused, with the reason in the proposal's note, when it is empty, too
+long, loses a protected span, or drifts from the task. Feedback comes from the reward tests alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from promptrl.models.base import CodeModel, Generation, GenerationRequest
+from promptrl.refinement.episode import Episode, Proposal, failure_text
+from promptrl.refinement.prompt import Prompt, protected_spans
+from promptrl.settings import Settings
+
+Feedback = Literal["none", "status", "failing_test"]
+
+_SYSTEM = "You improve the wording of programming tasks so that a small code model solves them. You never write code."
+_REFLECT = """A code model was given this task:
+
+Task: {instruction}
+
+{contract}
+
+{outcome}
+
+In one or two sentences, say what the task's wording leaves unclear and what the code must take care of. No code."""
+_REWRITE = """Rewrite the description of a programming task so that it is clearer and complete.
+
+Description: {instruction}
+
+These lines belong to the task and stay as they are, do not repeat them:
+{contract}
+
+{outcome}{reflection}
+
+Say what goes in, what comes out and which special cases count. Keep the meaning, all numbers and all names in \
+backticks. At most {words} words, plain sentences, no code, no examples."""
+_PREFILL = "Description:"
+
+_CHATTER = re.compile(
+    r"^\s*(?:(?:sure|certainly|of course|okay|ok)\s*[!,.:]\s*"
+    r"|(?:here(?:'s| is| are)|(?:the |a )?(?:rewritten|improved|revised|new|clearer)\b)[^\n:]{0,60}:\s*)",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(
+    r"^\s*(?:\*\*)?(?:task|description|instruction|prompt|rewrite|problem)(?:\*\*)?\s*:\s*(?:\*\*)?\s*", re.IGNORECASE
+)
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_CODE_LINE = re.compile(r"^\s*(?:def |class |import |from \w+ import |assert |return |>>> |@\w+|print\()")
+
+
+class SemanticSettings(Settings):
+    """How the rewriting model is asked, and which rewrites are accepted."""
+
+    feedback: Feedback = "status"
+    calls: Literal[1, 2] = Field(
+        1, description="1: reflect and rewrite at once; 2: a reflection first, then the rewrite"
+    )
+    temperature: float = Field(0.7, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_new_tokens: int = Field(160, ge=16)
+    max_words: int = Field(90, ge=10)
+    similarity_floor: float = Field(0.6, ge=-1, le=1, description="least cosine of rewrite and original prompt")
+
+
+class Similarity(Protocol):
+    """What the operator needs of the encoder."""
+
+    def similarity(self, a: str, b: str) -> float: ...
+
+
+class Semantic:
+    """The rewriting operator; `rewriter` may be another model than the one that writes the code."""
+
+    def __init__(
+        self, rewriter: CodeModel, vectors: Similarity, settings: SemanticSettings | None = None, *, seed: int = 0
+    ) -> None:
+        self.rewriter = rewriter
+        self.vectors = vectors
+        self.settings = settings or SemanticSettings()
+        self.seed = seed
+
+    def propose(self, episodes: Sequence[Episode]) -> list[Proposal]:
+        if not episodes:
+            return []
+        spent: list[list[Generation]] = [[] for _ in episodes]
+        reflections = [""] * len(episodes)
+        if self.settings.calls == 2:
+            notes = self.rewriter.generate([self._request(episode, _REFLECT, prefill="") for episode in episodes])
+            for index, note in enumerate(notes):
+                spent[index].append(note)
+                reflections[index] = f"\nA reviewer noted: {' '.join(note.text.split())}"
+        rewrites = self.rewriter.generate(
+            [
+                self._request(episode, _REWRITE, prefill=_PREFILL, reflection=reflection)
+                for episode, reflection in zip(episodes, reflections, strict=True)
+            ]
+        )
+        proposals = []
+        for episode, rewrite, before in zip(episodes, rewrites, spent, strict=True):
+            prompt, note = self._accept(episode, rewrite)
+            proposals.append(Proposal(prompt, note=note, rewrites=(*before, rewrite)))
+        return proposals
+
+    def _request(self, episode: Episode, template: str, *, prefill: str, reflection: str = "") -> GenerationRequest:
+        text = template.format(
+            instruction=episode.prompt.instruction.strip(),
+            contract=episode.prompt.contract.strip("\n"),
+            outcome=self._outcome(episode),
+            reflection=reflection,
+            words=self.settings.max_words,
+        )
+        return GenerationRequest(
+            user=text,
+            system=_SYSTEM,
+            prefill=prefill,
+            stop=("```", "\n\n"),
+            temperature=self.settings.temperature,
+            top_p=self.settings.top_p,
+            max_new_tokens=self.settings.max_new_tokens,
+            # The step's index tells apart two rewrites of one prompt within an episode.
+            draw=len(episode.steps),
+            seed=self.seed,
+        )
+
+    def _outcome(self, episode: Episode) -> str:
+        """What the last attempt came to, as far as the feedback setting tells."""
+        last = episode.last
+        if last is None or self.settings.feedback == "none":
+            return ""
+        verdict = last.verdict
+        text = f"The last code passed {verdict.tests_passed} of {verdict.tests_total} tests ({verdict.status.value})."
+        if self.settings.feedback == "failing_test" and (failure := failure_text(last, episode.suite)):
+            text += f" A failure: {failure}."
+        return text
+
+    def _accept(self, episode: Episode, rewrite: Generation) -> tuple[Prompt, str | None]:
+        parent = episode.prompt
+        text = clean_rewrite(rewrite.text)
+        refused = None
+        if not text:
+            refused = "rewrite empty"
+        elif rewrite.finish_reason == "length" or len(text.split()) > 2 * self.settings.max_words:
+            refused = "rewrite longer than allowed"
+        elif lost := protected_spans(episode.original.instruction) - protected_spans(text):
+            refused = f"rewrite dropped {', '.join(sorted(lost)[:3])}"
+        elif text == parent.instruction.strip():
+            refused = "rewrite changed nothing"
+        else:
+            prompt = parent.with_instruction(text)
+            if self.vectors.similarity(prompt.render(), episode.original.render()) >= self.settings.similarity_floor:
+                return prompt, None
+            refused = "rewrite drifted from the task"
+        return parent, f"{refused}; prompt kept"
+
+
+def clean_rewrite(answer: str) -> str:
+    """The rewritten instruction within a model's answer: no code, label, opening chatter or quotes around it."""
+    text = _FENCE.sub(" ", answer)
+    text = "\n".join(line for line in text.splitlines() if not _CODE_LINE.match(line)).strip()
+    for _ in range(3):
+        shorter = _LABEL.sub("", _CHATTER.sub("", text, count=1), count=1).strip()
+        if shorter == text:
+            break
+        text = shorter
+    for opening, closing in (('"', '"'), ("'", "'"), ("“", "”"), ("**", "**")):
+        if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+            text = text[len(opening) : -len(closing)].strip()
+    return re.sub(r"\n{2,}", "\n", text)

@@ -1,0 +1,237 @@
+"""The environments' semantics on scripted answers: flags, last observations, order, seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.env_checker import check_env as sb3_check_env
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+
+from promptrl.envs import PromptRefinementEnv, PromptRefinementVectorEnv, SB3VecEnv
+from promptrl.errors import ConfigError, TaskError
+from promptrl.execution import Judge
+from promptrl.models.base import GenerationRequest
+from promptrl.refinement.state import StateName, state_size
+from tests.scripted import make_engine, make_task, number_of, right, wrong
+
+TASKS = [make_task(number) for number in range(1, 7)]
+STATES: tuple[StateName, ...] = ("prompt", "prompt+progress", "prompt+feedback")
+
+
+def never(request: GenerationRequest) -> str:
+    return wrong(number_of(request))
+
+
+def always(request: GenerationRequest) -> str:
+    return right(number_of(request))
+
+
+def on_second_draw(request: GenerationRequest) -> str:
+    return right(number_of(request)) if request.draw == 1 else wrong(number_of(request))
+
+
+def even_tasks(request: GenerationRequest) -> str:
+    number = number_of(request)
+    return right(number) if number % 2 == 0 else wrong(number)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_check_env_of_gymnasium_and_sb3(judge: Judge, state: StateName) -> None:
+    env = PromptRefinementEnv(make_engine(even_tasks, judge), TASKS, state=state, render_mode="ansi")
+    gymnasium_check_env(env, skip_render_check=True)
+    sb3_check_env(env)
+    assert env.observation_space.shape == (state_size(state, 3),)
+
+
+def test_unsolved_episode_is_truncated_at_the_horizon_and_never_both(judge: Judge) -> None:
+    env = PromptRefinementEnv(make_engine(never, judge, horizon=2), TASKS)
+    env.reset(seed=0)
+    assert env.step(0)[2:4] == (False, False)
+    assert env.step(0)[2:4] == (False, True)
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(0)
+
+
+def test_solved_exactly_at_the_horizon_is_terminated_not_truncated(judge: Judge) -> None:
+    env = PromptRefinementEnv(make_engine(on_second_draw, judge, horizon=2), TASKS)
+    env.reset(seed=0)
+    assert env.step(0)[2:4] == (False, False)
+    _, reward, terminated, truncated, info = env.step(0)
+    assert (reward, terminated, truncated) == (1.0, True, False)
+    assert (info["pass_rate"], info["status"], info["tests_passed"], info["tests_total"]) == (1.0, "passed", 4, 4)
+
+
+def test_the_seed_decides_the_first_task_and_a_task_can_be_named(judge: Judge) -> None:
+    env = PromptRefinementEnv(make_engine(never, judge), TASKS)
+    first = {env.reset(seed=seed)[1]["task_id"] for seed in range(12)}
+    assert len(first) > 1
+    assert env.reset(seed=3)[1]["task_id"] == env.reset(seed=3)[1]["task_id"]
+    assert env.reset(options={"task_id": "Scripted/5"})[1]["task_id"] == "Scripted/5"
+    with pytest.raises(TaskError, match="'Scripted/99' is not among"):
+        env.reset(options={"task_id": "Scripted/99"})
+    with pytest.raises(ConfigError, match="reset option 'task' is unknown; allowed are task_id, reset_mask"):
+        env.reset(options={"task": "Scripted/5"})
+
+
+def test_tasks_come_in_shuffled_epochs_without_repeats(judge: Judge) -> None:
+    env = PromptRefinementEnv(make_engine(never, judge), TASKS)
+    env.reset(seed=1)
+    ids = [env.reset()[1]["task_id"] for _ in range(3 * len(TASKS) - 1)]
+    epochs = [ids[: len(TASKS) - 1], ids[len(TASKS) - 1 : 2 * len(TASKS) - 1], ids[2 * len(TASKS) - 1 :]]
+    assert all(max(Counter(epoch).values()) == 1 for epoch in epochs)
+    assert epochs[1] != epochs[2]
+
+
+def test_the_observation_changes_with_the_prompt_alone(judge: Judge) -> None:
+    env = PromptRefinementEnv(make_engine(never, judge, horizon=9), TASKS)
+    start, _ = env.reset(seed=0)
+    same, *_ = env.step(0)
+    assert np.array_equal(start, same)
+    mutated, *_, info = env.step(1)
+    assert not np.array_equal(start, mutated)
+    again, *_ = env.step(1)
+    assert not np.array_equal(mutated, again), info
+    assert abs(float(np.linalg.norm(mutated)) - 1.0) < 1e-5
+
+
+def test_vector_env_equals_single_envs(judge: Judge) -> None:
+    n, rng = 3, np.random.default_rng(0)
+    vector = PromptRefinementVectorEnv(make_engine(even_tasks, judge, horizon=3), TASKS, num_envs=n)
+    singles = [PromptRefinementEnv(make_engine(even_tasks, judge, horizon=3), TASKS) for _ in range(n)]
+    observations, infos = vector.reset(seed=11)
+    own = [env.reset(seed=11 + i) for i, env in enumerate(singles)]
+    assert np.array_equal(observations, np.stack([o for o, _ in own]))
+    assert list(infos["task_id"]) == [info["task_id"] for _, info in own]
+    ended = 0
+    for _ in range(12):
+        actions = rng.integers(3, size=n)
+        observations, rewards, terminations, truncations, infos = vector.step(actions)
+        for i, env in enumerate(singles):
+            observation, reward, terminated, truncated, info = env.step(actions[i])
+            assert (rewards[i], terminations[i], truncations[i]) == (reward, terminated, truncated)
+            if terminated or truncated:
+                ended += 1
+                assert np.array_equal(infos["final_obs"][i], observation)
+                final = infos["final_info"]
+                assert {key: final[key][i] for key in info} == info
+                observation, info = env.reset()
+            assert np.array_equal(observations[i], observation)
+            assert {key: infos[key][i] for key in info} == info
+    assert ended >= 3
+
+
+def test_one_vector_step_is_one_batch_of_each_kind(judge: Judge) -> None:
+    engine = make_engine(never, judge, horizon=9)
+    env = PromptRefinementVectorEnv(engine, TASKS, num_envs=6)
+    env.reset(seed=0)
+    encoder_calls = len(engine.encoder.calls)  # type: ignore[attr-defined]
+    env.step(np.zeros(6, dtype=np.int64))
+    assert [len(batch) for batch in engine.coder.batches] == [6]  # type: ignore[attr-defined]
+    assert engine.encoder.calls[encoder_calls:] == [6]  # type: ignore[attr-defined]
+    env.step(np.full(6, 2))
+    assert [len(batch) for batch in engine.operators["semantic"].rewriter.batches] == [6]  # type: ignore[attr-defined]
+
+
+def test_next_step_and_disabled_autoreset(judge: Judge) -> None:
+    zeros = np.zeros(2, dtype=np.int64)
+    env = PromptRefinementVectorEnv(
+        make_engine(never, judge, horizon=1), TASKS, num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP
+    )
+    env.reset(seed=0)
+    last, _, _, truncations, infos = env.step(zeros)
+    assert truncations.all()
+    assert list(infos["action"]) == ["direct", "direct"]
+    _, rewards, terminations, truncations, infos = env.step(zeros)
+    assert not rewards.any()
+    assert not (terminations | truncations).any()
+    assert list(infos["action"]) == ["", ""]
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+    env = PromptRefinementVectorEnv(
+        make_engine(even_tasks, judge, horizon=2), TASKS, num_envs=2, autoreset_mode=AutoresetMode.DISABLED
+    )
+    env.reset(seed=0, options={"task_id": ["Scripted/1", "Scripted/2"]})
+    _, _, terminations, truncations, _ = env.step(zeros)
+    assert (terminations.tolist(), truncations.tolist()) == ([False, True], [False, False])
+    with pytest.raises(RuntimeError, match="reset_mask"):
+        env.step(zeros)
+    _, infos = env.reset(options={"reset_mask": terminations})
+    assert infos["_task_id"].tolist() == [False, True]
+    env.step(zeros)
+
+
+def test_sb3_gets_the_terminal_observation_and_the_truncation(judge: Judge) -> None:
+    env = SB3VecEnv(PromptRefinementVectorEnv(make_engine(even_tasks, judge, horizon=1), TASKS, num_envs=6))
+    env.seed(5)
+    before = env.reset()
+    ids = [info["task_id"] for info in env.reset_infos]
+    observations, rewards, dones, infos = env.step(np.zeros(6, dtype=np.int64))
+    assert dones.all()
+    for i, info in enumerate(infos):
+        solved = int(ids[i].split("/")[1]) % 2 == 0
+        assert info["task_id"] == ids[i]
+        assert info["TimeLimit.truncated"] is (not solved)
+        assert np.array_equal(info["terminal_observation"], before[i])
+        assert rewards[i] == (1.0 if solved else -1.0)
+        assert not np.array_equal(observations[i], before[i])
+
+
+def test_sb3_wrappers_work(judge: Judge) -> None:
+    env = VecNormalize(
+        VecMonitor(SB3VecEnv(PromptRefinementVectorEnv(make_engine(even_tasks, judge, horizon=2), TASKS, num_envs=2)))
+    )
+    env.reset()
+    seen = []
+    for _ in range(4):
+        _, _, dones, infos = env.step(np.zeros(2, dtype=np.int64))
+        seen += [info["episode"] for done, info in zip(dones, infos, strict=True) if done]
+    assert seen
+    assert all(episode["l"] in (1, 2) for episode in seen)
+
+
+def test_gymnasium_wrappers_work(judge: Judge) -> None:
+    env: gym.Env = PromptRefinementEnv(make_engine(never, judge, horizon=5), TASKS)
+    env = gym.wrappers.NormalizeReward(gym.wrappers.TimeLimit(gym.wrappers.RecordEpisodeStatistics(env), 2))
+    env.reset(seed=0)
+    assert env.step(0)[3] is False
+    *_, truncated, _ = env.step(0)
+    assert truncated is True
+
+
+def test_render_shows_diff_verdict_and_reward(judge: Judge) -> None:
+    env = PromptRefinementEnv(make_engine(never, judge), TASKS, render_mode="ansi")
+    env.reset(seed=0, options={"task_id": "Scripted/3"})
+    env.step(2)
+    shown = env.render()
+    assert shown is not None
+    assert "Scripted/3  step 1/5  semantic  failed 0/4  reward -1.00" in shown
+    assert "[-" in shown
+    assert "{+" in shown
+    with pytest.raises(ConfigError, match="render_mode is 'rgb'; allowed are human, ansi or None"):
+        PromptRefinementEnv(make_engine(never, judge), TASKS, render_mode="rgb")
+
+
+def test_an_environment_without_tasks_is_refused(judge: Judge) -> None:
+    with pytest.raises(TaskError, match="at least one task"):
+        PromptRefinementEnv(make_engine(never, judge), [])
+
+
+def test_state_dict_brings_back_running_episodes(judge: Judge) -> None:
+    def make() -> PromptRefinementVectorEnv:
+        return PromptRefinementVectorEnv(make_engine(even_tasks, judge, horizon=4), TASKS, num_envs=3)
+
+    env, actions = make(), np.array([1, 2, 0])
+    env.reset(seed=2)
+    for _ in range(3):
+        env.step(actions)
+    state = env.state_dict()
+    restored = make()
+    restored.load_state_dict(state)
+    for _ in range(5):
+        for ours, theirs in zip(env.step(actions)[:4], restored.step(actions)[:4], strict=True):
+            assert np.array_equal(ours, theirs)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptrl.errors import PromptRLError
+from promptrl.evaluation.metrics import pass_at_k, soft_pass_at_1, soft_success, strict_pass_at_1
+
+RATES = st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1.0]), min_size=1, max_size=6)
+
+
+def test_the_worked_example_of_the_codex_paper() -> None:
+    assert pass_at_k(200, 10, 1) == pytest.approx(0.05)
+    assert pass_at_k(200, 10, 10) == pytest.approx(0.404, abs=1e-3)
+
+
+@given(st.integers(1, 9), st.data())
+def test_pass_at_k_equals_counting_all_choices(n: int, data: st.DataObject) -> None:
+    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    choices = list(combinations(range(n), k))
+    assert pass_at_k(n, c, k) == pytest.approx(sum(min(choice) < c for choice in choices) / len(choices))
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(1, 0, 2), (3, 4, 1), (3, -1, 1), (3, 1, 0)])
+def test_pass_at_k_is_refused_where_it_does_not_exist(n: int, c: int, k: int) -> None:
+    with pytest.raises(PromptRLError, match=f"n = {n}, c = {c}, k = {k}"):
+        pass_at_k(n, c, k)
+
+
+@given(st.lists(RATES, min_size=1, max_size=8))
+def test_soft_is_never_below_strict(tasks: list[list[float]]) -> None:
+    strict = strict_pass_at_1([max(rates) == 1.0 for rates in tasks])
+    assert 0.0 <= strict <= soft_pass_at_1(tasks) <= 1.0
+
+
+def test_soft_success_of_two_halves() -> None:
+    assert soft_success([0.5, 0.5]) == 0.75
+    assert soft_success([0.0]) == 0.0
+
+
+def test_no_tasks_no_score() -> None:
+    with pytest.raises(PromptRLError, match="at least one task"):
+        strict_pass_at_1([])

@@ -1,0 +1,209 @@
+"""The operators: what they may change, and what they never do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptrl.errors import ConfigError
+from promptrl.execution.verdict import Outcome, Status, TestResult, Verdict
+from promptrl.models.base import Generation, GenerationRequest
+from promptrl.refinement.episode import Episode, Individual, Proposal, Step
+from promptrl.refinement.lexical import Lexical, LexicalSettings, crossover
+from promptrl.refinement.operators import OperatorContext, OperatorSettings, make_operators
+from promptrl.refinement.prompt import Prompt, protected_spans, tokenize
+from promptrl.refinement.semantic import Semantic, SemanticSettings, clean_rewrite
+from promptrl.tasks.task import CallTest, Task, TestSuite
+from tests.scripted import HashingEncoder, ScriptedModel
+
+WORDS = st.sampled_from(
+    "write a function to find the shared `elements_1` of 3 given lists. return sorted values, not None. 'ab' my_key "
+    "carefully compute number quickly. Check whether camelCase works.".split()
+)
+INSTRUCTIONS = st.lists(WORDS, min_size=1, max_size=40).map(" ".join)
+
+
+def episode_of(instruction: str, *others: tuple[str, float], seed: int = 0) -> Episode:
+    prompt = Prompt(instruction, "def f(x):\n    ...")
+    suite = TestSuite("base", (CallTest((1,), 2),))
+    task = Task("T/1", "t", instruction, prompt.contract, suite, entry_point="f")
+    episode = Episode(task, suite, 5, np.random.default_rng(seed), prompt, prompt)
+    episode.population = [Individual(prompt.with_instruction(text), rate) for text, rate in ((instruction, 0.0), *others)]
+    return episode
+
+
+def failed_step(instruction: str) -> Step:
+    verdict = Verdict(Status.FAILED, (TestResult(Outcome.WRONG, "7"),))
+    generation = Generation("", 1, 1, "stop")
+    return Step(0, "direct", Prompt(instruction, "def f(x):"), 0, generation, "code", verdict, -1.0, False, False)
+
+
+@settings(max_examples=150, deadline=None)
+@given(INSTRUCTIONS, INSTRUCTIONS, st.integers(0, 2**32), st.floats(0, 1))
+def test_lexical_never_touches_what_is_protected_and_always_differs(first: str, second: str, seed: int, rate: float) -> None:
+    episode = episode_of(first, (second, rate), seed=seed)
+    (proposal,) = Lexical(HashingEncoder()).propose([episode])
+    assert proposal.prompt.contract == episode.original.contract
+    assert protected_spans(proposal.prompt.instruction) >= protected_spans(first)
+    if proposal.note is None:
+        assert proposal.prompt.instruction not in {first, second}
+        encoder, floor = HashingEncoder(), LexicalSettings().similarity_floor
+        assert encoder.similarity(proposal.prompt.render(), episode.original.render()) >= floor
+
+
+@settings(max_examples=60, deadline=None)
+@given(INSTRUCTIONS, st.lists(st.sampled_from(["lexical", "semantic", "direct"]), max_size=5), st.text(max_size=80))
+def test_no_operator_in_any_order_changes_the_contract_or_protected_spans(
+    instruction: str, actions: list[str], rewrite: str
+) -> None:
+    context = OperatorContext(ScriptedModel(lambda request: rewrite), HashingEncoder(), OperatorSettings(), 0)
+    operators = make_operators(("direct", "lexical", "semantic"), context)
+    episode = episode_of(instruction)
+    for action in actions:
+        (proposal,) = operators[action].propose([episode])
+        episode.prompt = proposal.prompt
+        episode.population.append(Individual(proposal.prompt, 0.0))
+    assert episode.prompt.contract == episode.original.contract
+    assert protected_spans(episode.prompt.instruction) >= protected_spans(instruction)
+
+
+def test_lexical_is_fixed_by_the_episodes_generator() -> None:
+    texts = [Lexical(HashingEncoder()).propose([episode_of("Find the biggest value of `xs`.", seed=4)]) for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+def test_twenty_offspring_to_read(capsys: pytest.CaptureFixture[str]) -> None:
+    instruction = "Write a function that carefully finds the shared elements of the two given lists `a` and `b`."
+    lexical, offspring = Lexical(HashingEncoder()), set()
+    for seed in range(20):
+        (proposal,) = lexical.propose([episode_of(instruction, seed=seed)])
+        offspring.add(proposal.prompt.instruction)
+    with capsys.disabled():
+        print("\n" + "\n".join(sorted(offspring)))
+    assert len(offspring) > 12
+    assert instruction not in offspring
+
+
+def test_parents_are_chosen_by_pass_rate() -> None:
+    good, bad = "Return good things.", "Return bad things."
+    for selection in ("tournament", "proportional"):
+        settings_ = LexicalSettings(selection=selection)  # type: ignore[arg-type]
+        lexical, rng = Lexical(HashingEncoder(), settings_), np.random.default_rng(0)
+        population = [Individual(Prompt(bad, ""), 0.1), Individual(Prompt(good, ""), 0.9)]
+        picks = [lexical._select(population, rng).instruction for _ in range(200)]
+        assert picks.count(good) > 150
+
+
+def test_crossover_takes_from_both_parents() -> None:
+    mother, father = tokenize("Find the sum. Use a loop."), tokenize("Add all up. Return an integer.")
+    children = {
+        "".join(token.text for token in crossover(mother, father, np.random.default_rng(seed))) for seed in range(20)
+    }
+    assert children == {"Find the sum. Return an integer.", "Find the sum. Use a loop. Return an integer."}
+
+
+def semantic(answer: str, **settings_: object) -> tuple[Semantic, ScriptedModel]:
+    model = ScriptedModel(lambda request: answer)
+    return Semantic(model, HashingEncoder(), SemanticSettings.model_validate(settings_)), model
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("", "rewrite empty; prompt kept"),
+        ("```python\ndef f(x): return 2\n", "rewrite empty; prompt kept"),
+        ("Find the biggest value of the list.", "rewrite dropped `xs`; prompt kept"),
+        ("Find the biggest value of `xs`.", "rewrite changed nothing; prompt kept"),
+        ("Bananas grow in `xs` quite far away from any computer whatsoever, they say.", "rewrite drifted from the task"),
+        ("`xs` " + "word " * 300, "rewrite longer than allowed; prompt kept"),
+    ],
+)
+def test_bad_rewrites_keep_the_prompt_and_say_why(answer: str, reason: str) -> None:
+    episode = episode_of("Find the biggest value of `xs`.")
+    (proposal,) = semantic(answer)[0].propose([episode])
+    assert proposal.prompt == episode.prompt
+    assert proposal.note is not None
+    assert proposal.note.startswith(reason)
+    assert len(proposal.rewrites) == 1
+
+
+def test_good_rewrite_is_taken() -> None:
+    episode = episode_of("Find the biggest value of `xs`.")
+    (proposal,) = semantic(' Find the biggest value of the list `xs`, or "None".')[0].propose([episode])
+    assert proposal == Proposal(
+        episode.prompt.with_instruction('Find the biggest value of the list `xs`, or "None".'),
+        None,
+        proposal.rewrites,
+    )
+
+
+@pytest.mark.parametrize(
+    ("feedback", "shown", "hidden"),
+    [
+        ("none", "", "passed 0 of 1"),
+        ("status", "passed 0 of 1 tests (failed)", "should give"),
+        ("failing_test", "1 should give 2; wrong: 7", "nothing hidden here"),
+    ],
+)
+def test_feedback_tells_only_what_is_allowed(feedback: str, shown: str, hidden: str) -> None:
+    operator, model = semantic("", feedback=feedback)
+    episode = episode_of("Find the biggest value of `xs`.")
+    episode.steps.append(failed_step("Find the biggest value of `xs`."))
+    operator.propose([episode])
+    (request,) = model.requests
+    assert shown in request.user
+    assert hidden not in request.user
+
+
+def test_two_calls_reflect_first_and_both_are_counted() -> None:
+    def answer(request: GenerationRequest) -> str:
+        return "It never says what an empty list gives." if "say what the task" in request.user else ""
+
+    model = ScriptedModel(answer)
+    operator = Semantic(model, HashingEncoder(), SemanticSettings(calls=2))
+    (proposal,) = operator.propose([episode_of("Find the biggest value of `xs`.")])
+    assert [len(batch) for batch in model.batches] == [1, 1]
+    assert "what an empty list gives" in model.requests[1].user
+    assert len(proposal.rewrites) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "clean"),
+    [
+        ("Sure! Here is the rewritten task: Sort the list.", "Sort the list."),
+        ('"Sort the list."', "Sort the list."),
+        ("**Description:** Sort the list.", "Sort the list."),
+        ("Sort the list.\n```python\ndef f(): pass\n```", "Sort the list."),
+        ("Sort the list.\ndef f(xs):\n", "Sort the list."),
+        ("The new list is sorted.", "The new list is sorted."),
+        ("Description: “Sort it.”", "Sort it."),
+    ],
+)
+def test_clean_rewrite(answer: str, clean: str) -> None:
+    assert clean_rewrite(answer) == clean
+
+
+class Shout:
+    """A user's own operator: the instruction in capitals."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self.context = context
+
+    def propose(self, episodes: list[Episode]) -> list[Proposal]:
+        return [Proposal(e.prompt.with_instruction(e.prompt.instruction.upper())) for e in episodes]
+
+
+def test_a_fourth_action_is_one_class_and_one_line() -> None:
+    context = OperatorContext(ScriptedModel(lambda request: ""), HashingEncoder(), OperatorSettings(), 0)
+    operators = make_operators(("direct", "tests.refinement.test_operators:Shout"), context)
+    (proposal,) = operators["tests.refinement.test_operators:Shout"].propose([episode_of("Sort it.")])
+    assert proposal.prompt.instruction == "SORT IT."
+
+
+@pytest.mark.parametrize("action", ["lexcial", "nowhere:Thing", "tests.scripted:make_task"])
+def test_an_unknown_action_is_refused_by_name(action: str) -> None:
+    context = OperatorContext(ScriptedModel(lambda request: ""), HashingEncoder(), OperatorSettings(), 0)
+    with pytest.raises((ConfigError, TypeError), match=r"allowed are direct, lexical, semantic|positional"):
+        make_operators((action,), context)

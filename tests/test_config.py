@@ -1,0 +1,69 @@
+"""Bad configurations end in one sentence that names the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from promptrl.config import Config, load_config, parse_config
+from promptrl.errors import ConfigError
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_shipped_config_is_valid(path: Path) -> None:
+    assert load_config(path).benchmark
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"ppo": {"n_stepz": 3}}, r"unknown key 'ppo.n_stepz', did you mean 'n_steps'\?"),
+        ({"zebra": 1}, "unknown key 'zebra'; allowed are name, seed, benchmark"),
+        ({"operators": {"lexical": {"rate": 1}}}, "unknown key 'operators.lexical.rate'"),
+        ({"benchmark": "humanevil"}, "benchmark is 'humanevil': unknown benchmark; allowed are humaneval, humaneval_plus"),
+        ({"evaluation": {"methods": ["drect"]}}, "unknown method 'drect'; allowed are direct, repeat-direct, random-hybrid"),
+        ({"environment": {"horizon": 0}}, "environment.horizon is 0: input should be greater than or equal to 1"),
+        ({"environment": {"reward": "big"}}, "environment.reward is 'big': input should be 'shaped' or 'binary'"),
+        ({"ppo": {"learning_rate": "fast"}}, "ppo.learning_rate is 'fast': input should be a valid number"),
+        ({"environment": {"protocol": "held_out"}}, "'held_out' needs report tests, which 'humaneval' lacks"),
+        ({"environment": {"actions": ["direct", "direct"]}}, "needs at least one action, and each once"),
+    ],
+)
+def test_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(values)
+
+
+def test_base_is_joined_and_overridden(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("seed: 3\nppo: {n_steps: 16, gamma: 0.5}\n")
+    (tmp_path / "mine.yaml").write_text("base: base.yaml\nppo: {n_steps: 32}\n")
+    config = load_config(tmp_path / "mine.yaml", ["ppo.n_envs=2", "environment.actions=[direct, lexical]"])
+    assert (config.seed, config.ppo.n_steps, config.ppo.gamma, config.ppo.n_envs) == (3, 32, 0.5, 2)
+    assert config.environment.actions == ("direct", "lexical")
+
+
+def test_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
+    config = Config(seed=5)
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    assert load_config(tmp_path / "config.yaml") == config
+
+
+def test_bad_files_and_overrides(tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").write_text("base: loop.yaml\n")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    (tmp_path / "broken.yaml").write_text("a: [1\n")
+    for name, message in (
+        ("loop.yaml", "comes back to itself"),
+        ("list.yaml", "holds a list; a configuration is a mapping"),
+        ("broken.yaml", "cannot be read as YAML"),
+        ("missing.yaml", "neither as a path nor in configs/"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_config(tmp_path / name)
+    with pytest.raises(ConfigError, match="--set 'seed' is not of the form key.subkey=value"):
+        load_config(CONFIGS / "base.yaml", ["seed"])
+    with pytest.raises(ConfigError, match="'seed' has no keys below it"):
+        load_config(CONFIGS / "base.yaml", ["seed.x=1"])

@@ -35,6 +35,7 @@ help:
 
 setup: $(STAMP)
 
+# --no-compile: Python compiles the modules it imports; compiling all of them doubled the time (166 s, now 88 s).
 # The stamp is written last: an interrupted installation is taken up again, a finished one costs nothing.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -210,7 +210,7 @@ def _needed(body: list[ast.stmt], entry_point: str) -> set[int]:
             keep = _sets_limit(node)
         if keep:
             kept.add(id(node))
-    undecided = [node for node in body if id(node) not in kept and not _never_needed(node)]
+    undecided = [node for node in body if id(node) not in kept and not _never_needed(node) and _prepared_names(node)]
     reads = {id(node): module_names_read(node) for node in body} if undecided else {}
     while True:
         used = {entry_point}.union(*(names for key, names in reads.items() if key in kept))

@@ -13,7 +13,12 @@ from promptrl.execution.extraction import extract_code
 
 F = "```"
 ADD = "def add(a, b):\n    return a + b\n"
-STUB = 'from typing import List\n\n\ndef total(xs: List[int]) -> int:\n    """ Sum the numbers.\n    >>> total([1, 2])\n    3\n    """\n'
+STUB = (
+    "from typing import List\n\n\ndef total(xs: List[int]) -> int:\n"
+    '    """ Sum the numbers.\n    >>> total([1, 2])\n    3\n    """\n'
+)
+INNER_FENCE = f'def add(a, b):\n    """\n{F}\nadd(1, 2)\n{F}\n    """\n    return a + b\n'
+TESTS = "from solution import add\ndef test_add():\n    assert add(1, 2) == 3\n"
 
 
 def names(code: str | None) -> set[str]:
@@ -57,9 +62,9 @@ ANSWERS = {
     "never closed": f"{F}python\ndef add(a, b):\n    return a + b",
     "never opened": f"{ADD}{F}",
     "closed at the end of the line": f"{F}python\ndef add(a, b):\n    return a + b{F}",
-    "fence in a docstring": f'{F}python\ndef add(a, b):\n    """\n    {F}\n    add(1, 2)\n    {F}\n    """\n    return a + b\n{F}',
-    "fence in a docstring at line start": f'{F}python\ndef add(a, b):\n    """\n{F}\nadd(1, 2)\n{F}\n    """\n    return a + b\n{F}\nDone.',
-    "fence in a docstring, no fences": f'def add(a, b):\n    """\n{F}\nadd(1, 2)\n{F}\n    """\n    return a + b\n',
+    "fence in a docstring": f"{F}python\n{INNER_FENCE.replace(F, '    ' + F)}{F}",
+    "fence in a docstring at line start": f"{F}python\n{INNER_FENCE}{F}\nDone.",
+    "fence in a docstring, no fences": INNER_FENCE,
     "draft in a think block": f"<think>{F}python\ndef add(a, b): return 0\n{F}</think>\n{F}python\n{ADD}{F}",
     "prose around": "Sure! Here it is:\n\ndef add(a, b):\n    return a + b\n\nHope this helps.",
     "prose around a fence": f"Here's the function you asked for:\n\n{F}python\n{ADD}{F}\n\nIt’s “simple”.",
@@ -76,7 +81,7 @@ ANSWERS = {
     "shell block first": f"{F}bash\npip install numpy\n{F}\n\n{F}python\n{ADD}{F}",
     "output block last": f"{F}python\n{ADD}{F}\nOutput:\n{F}\n3\n{F}",
     "usage block last": f"{F}python\n{ADD}{F}\nUsage:\n{F}python\nprint(add(1, 2))\n{F}",
-    "test block last": f"{F}python\n{ADD}{F}\n{F}python\nfrom solution import add\ndef test_add():\n    assert add(1, 2) == 3\n{F}",
+    "test block last": f"{F}python\n{ADD}{F}\n{F}python\n{TESTS}{F}",
     "stub block last": f"{F}python\n{ADD}{F}\nYou filled in:\n{F}python\ndef add(a, b):\n    pass\n{F}",
     "stub block first": f"Given\n{F}python\ndef add(a, b):\n    ...\n{F}\nwe get\n{F}python\n{ADD}{F}",
     "corrected version": f"{F}python\ndef add(a, b):\n    return a - b\n{F}\nOops, rather:\n{F}python\n{ADD}{F}",
@@ -282,7 +287,7 @@ PROGRAM = 'def main():\n    print(int(input()) * 2)\n\n\nif __name__ == "__main_
         f"{F}python\n{PROGRAM}{F}",
         f"Read the number, then double it.\n\n{F}python\n{PROGRAM}{F}\nInput\n{F}\n21\n{F}\nOutput\n{F}\n42\n{F}",
         f"{F}python\n{PROGRAM}",
-        f"{F}python\nprint('an example')\nx = 1\ny = 2\nz = 3\nprint(x + y + z, x * y * z, 'a longer one than the program')\n{F}\n"
+        f"{F}python\nx = 1\ny = 2\nz = 3\nprint(x + y + z, x * y * z, 'a longer one than the program itself is')\n{F}\n"
         f"{F}python\n{PROGRAM}{F}",
     ],
 )

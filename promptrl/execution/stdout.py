@@ -1,0 +1,36 @@
+"""Compares what a program printed with what it should have printed, as APPS compares."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Final
+
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+RELATIVE_TOLERANCE: Final = 1e-5
+ABSOLUTE_TOLERANCE: Final = 1e-8
+"""APPS's own, which are numpy's `allclose` defaults."""
+
+
+def stdout_matches(actual: str, expected: str) -> bool:
+    """Whether two outputs hold the same tokens in the same order.
+
+    Blanks and line ends only separate tokens. A token that is a fraction where one is expected (`0.5`,
+    `1e-3`) may differ by the tolerances; whole numbers and words must be the same, though a whole number
+    may be written as a fraction (`3.0` for `3`). Order and counts always matter.
+    """
+    got, wanted = actual.split(), expected.split()
+    return len(got) == len(wanted) and all(map(_token_matches, got, wanted))
+
+
+def _token_matches(got: str, wanted: str) -> bool:
+    if got == wanted:
+        return True
+    if not _NUMBER.fullmatch(got) or not _NUMBER.fullmatch(wanted):
+        return False
+    if _WHOLE.fullmatch(wanted):
+        # Never as floats: they cannot tell 10**17 from 10**17 + 1.
+        return Decimal(got) == Decimal(wanted)
+    return math.isclose(float(got), float(wanted), rel_tol=RELATIVE_TOLERANCE, abs_tol=ABSOLUTE_TOLERANCE)

@@ -15,6 +15,8 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     """The process ended, or stopped answering, without a record for this test."""
+    NOT_RUN = "not_run"
+    """Left out because the suite was decided; only under `SandboxSettings.stop_when_decided`."""
 
 
 class Status(StrEnum):

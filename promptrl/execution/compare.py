@@ -1,0 +1,119 @@
+"""Whether what came out is what was expected: the rules of EvalPlus 0.3.1."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from typing import Any, Final
+
+import numpy as np
+
+from promptrl.execution.sandbox.codec import MAX_ITEMS, Digest, Opaque, Typed, digest
+from promptrl.tasks.task import CallTest, Comparison
+
+RTOL: Final = 1e-7
+"""Relative tolerance wherever an absolute one applies."""
+DEFAULT_ATOL: Final = 1e-6
+"""Absolute tolerance where the test gives none and floats are expected."""
+
+
+def compare(value: object, expected: object, test: CallTest) -> bool:
+    """Whether `value`, as decoded from the sandbox, is right; `test` says how to compare.
+
+    Values count as their plain type: what a subclass defines was left behind in the sandbox. Where a tolerance
+    applies, the outermost type and length must be equal too. A tolerance holds for this one test. Never raises: a
+    comparison that cannot be made is a wrong answer.
+    """
+    try:
+        if any(_matches(value, answer, test) for answer in (expected, *test.alternatives)):
+            return True
+    except Exception:  # comparing hostile or odd values may fail in as many ways as there are types
+        return False
+    return False
+
+
+def _matches(value: object, expected: object, test: CallTest) -> bool:
+    plain, wanted = _plain(value), _plain(expected)
+    if test.comparison is Comparison.POLYNOMIAL_ROOT:
+        return _is_root(test.args[0], plain, test.atol)
+    if test.comparison is Comparison.NOT_NONE:
+        exact = _same_presence(plain, wanted)
+    elif test.comparison is Comparison.SET:
+        exact = _same_set(plain, wanted)
+    else:
+        exact = _equal(plain, wanted)
+    if exact:
+        return True
+    atol = test.atol or (DEFAULT_ATOL if _is_floats(wanted) else 0.0)
+    if not atol or isinstance(plain, Opaque | Digest) or _type_name(value) != _type_name(expected):
+        return False
+    return _close(plain, wanted, atol)
+
+
+def _plain(value: object) -> Any:
+    return value.value if isinstance(value, Typed) else value
+
+
+def _type_name(value: object) -> str:
+    return value.type_name if isinstance(value, Typed) else type(value).__name__
+
+
+def _equal(value: Any, expected: Any) -> bool:
+    if isinstance(value, Digest) != isinstance(expected, Digest):
+        # One side was small enough to carry and the other not: compare what can be had of both.
+        big, small = (value, expected) if isinstance(value, Digest) else (expected, value)
+        return not isinstance(small, Opaque) and digest(small) == big
+    return bool(value == expected)
+
+
+def _same_presence(value: object, expected: object) -> bool:
+    # The expected value is known either as itself or as whether there is one.
+    present = expected if isinstance(expected, bool) else expected is not None
+    return value == present if isinstance(value, bool) else (value is not None) == present
+
+
+def _same_set(value: Any, expected: Any) -> bool:
+    if isinstance(value, range) and len(value) > MAX_ITEMS:
+        return False
+    return set(value) == set(expected)
+
+
+def _is_floats(value: object) -> bool:
+    if isinstance(value, float):
+        return True
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, float) for item in value)
+
+
+def _close(value: Any, expected: Any, atol: float) -> bool:
+    if isinstance(expected, list | tuple) and len(value) != len(expected):
+        return False
+    if isinstance(expected, dict):
+        return value.keys() == expected.keys() and all(
+            _equal(value[key], wanted) or _close(value[key], wanted, atol) for key, wanted in expected.items()
+        )
+    return bool(np.allclose(value, expected, rtol=RTOL, atol=atol))
+
+
+def _is_root(coefficients: Any, x: Any, atol: float) -> bool:
+    total = sum(coefficient * math.pow(x, power) for power, coefficient in enumerate(coefficients))
+    return bool(abs(total) <= atol)
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother, self.maxlong = 3, 80, 80, 60
+
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if x.bit_length() < 10_000 else f"<int of {x.bit_length()} bits>"
+
+
+_short = _Short()
+
+
+def shorten(value: object) -> str:
+    """The value as a text of at most 200 characters; never raises."""
+    try:
+        return _short.repr(_plain(value))[:200]
+    except Exception:
+        return f"<{type(value).__name__}>"

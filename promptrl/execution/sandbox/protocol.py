@@ -1,0 +1,103 @@
+"""The frames between judge, template and candidate; every length is checked before anything is read."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import struct
+from typing import Final
+
+globals()["__builtins__"] = dict(vars(builtins))  # a candidate's changes to builtins do not reach these functions
+
+FRAME: Final = struct.Struct("<I")
+RECORD: Final = struct.Struct("<iBdI")
+"""Test index (IMPORT for the import), status, CPU seconds, length of the payload that follows."""
+
+IMPORT: Final = -1
+READY: Final = 0
+"""The code was imported and defines what is asked for."""
+VALUE: Final = 1
+"""The payload is an encoded value (or, for a program, what it printed)."""
+EXCEPTION: Final = 2
+TIMEOUT: Final = 3
+CRASHED: Final = 4
+HELD: Final = 5
+"""An assertion ran to its end without raising."""
+FALSE: Final = 6
+"""An assertion was false."""
+RETURNED: Final = 7
+"""The call has returned and its value is being written; no outcome yet."""
+FINISHED: Final = 8
+"""Sent by the template alone: the candidate is gone and its traces are removed."""
+
+BROKEN: Final = 9
+"""The template itself failed; the payload says how."""
+
+STOP: Final = b"stop"
+"""The judge's word that it has seen enough of the running job."""
+
+MAX_PAYLOAD: Final = 80 * 2**20
+
+_read, _write = os.read, os.write
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[_write(descriptor, view) :]
+
+
+def read_exactly(descriptor: int, length: int) -> bytes:
+    """Read `length` bytes.
+
+    Raises:
+        EOFError: the other side closed before that.
+    """
+    parts = []
+    while length:
+        part = _read(descriptor, min(length, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def read_frame(descriptor: int) -> bytes:
+    return read_exactly(descriptor, FRAME.unpack(read_exactly(descriptor, FRAME.size))[0])
+
+
+def write_frame(descriptor: int, data: bytes) -> None:
+    write_all(descriptor, FRAME.pack(len(data)) + data)
+
+
+def pack_record(index: int, status: int, seconds: float, payload: bytes) -> bytes:
+    return RECORD.pack(index, status, seconds, len(payload)) + payload
+
+
+class RecordReader:
+    """Cuts a stream of bytes into records; the stream may have been written by a hostile process."""
+
+    def __init__(self) -> None:
+        self.pending = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self.pending += data
+
+    def next(self) -> tuple[int, int, float, bytes] | None:
+        """The next whole record, or None where more bytes are needed.
+
+        Raises:
+            ValueError: the record claims more than `MAX_PAYLOAD` bytes.
+        """
+        if len(self.pending) < RECORD.size:
+            return None
+        index, status, seconds, length = RECORD.unpack_from(self.pending)
+        if length > MAX_PAYLOAD:
+            raise ValueError("record too long")
+        end = RECORD.size + length
+        if len(self.pending) < end:
+            return None
+        payload = bytes(self.pending[RECORD.size : end])
+        del self.pending[:end]
+        return index, status, seconds, payload

@@ -16,15 +16,13 @@ from typing import Final
 from promptrl.execution import source
 from promptrl.execution.fences import clean, fenced_blocks, repaired, without_closing
 
-PREAMBLE_MODULES: Final = ("collections", "functools", "heapq", "itertools", "math", "re")
-PREAMBLE_TYPING: Final = (
-    *("Any", "Callable", "Dict", "FrozenSet", "Generator", "Iterable", "Iterator", "List", "Literal", "Mapping"),
-    *("NamedTuple", "Optional", "Sequence", "Set", "Tuple", "Type", "TypeVar", "Union"),
+TYPING_NAMES: Final = (
+    *("Any", "Callable", "Deque", "Dict", "FrozenSet", "Generator", "Iterable", "Iterator", "List", "Literal"),
+    *("Mapping", "NamedTuple", "Optional", "Sequence", "Set", "Tuple", "Type", "TypeVar", "Union"),
 )
-"""Modules, and names of `typing`, whose import an answer may have forgotten.
+"""Names of `typing` that annotations use and answers forget; imported where an answer uses and lacks them.
 
-The same for every method that is compared: only those that an answer uses and lacks are imported before
-it, and `ExtractedCode.added_imports` says which.
+Other forgotten imports are no matter of extraction: the judge supplies them, or not, the same for all.
 """
 
 _READS_INPUT: Final = frozenset({"input", "sys", "stdin", "open", "fileinput"})
@@ -60,7 +58,7 @@ def extract_code(answer: str, *, entry_point: str | None = None, stub: str = "")
     For a function task everything at the top of the chosen blocks is kept but demonstrations: bare calls,
     prints, asserts, main guards. Of several definitions of the entry point the last that does something
     counts; other blocks are added where it uses what they define. Imports of the stub, its helpers and
-    the usual modules are added where the code uses and lacks them. For a program (no entry point) all of
+    names of `typing` are added where the code uses and lacks them. For a program (no entry point) all of
     the chosen block is kept.
 
     Args:
@@ -315,18 +313,11 @@ def _completed(code: str, entry_point: str, stub: str) -> ExtractedCode:
     missing = source.missing_names(tree)
     if not missing:
         return ExtractedCode(code, None)
-    added: list[str] = []
-    stub_tree = source.parse(stub) if stub else None
-    for node in stub_tree.body if stub_tree else ():
-        names = source.bound_names([node])
-        if names & missing and entry_point not in names:
-            added.append(ast.get_source_segment(stub, node) or "")
-            missing = (missing - names) | (source.missing_names(ast.Module([node], [])) - names)
+    added = _from_stub(stub, missing, entry_point)
     imports = [line for line in added if line.startswith(("import ", "from "))]
-    typing = sorted(missing & set(PREAMBLE_TYPING))
+    typing = sorted(missing & set(TYPING_NAMES))
     if typing:
         imports.append(f"from typing import {', '.join(typing)}")
-    imports += [f"import {name}" for name in sorted(missing & set(PREAMBLE_MODULES))]
     helpers = [text for text in added if text not in imports]
     if not imports and not helpers:
         return ExtractedCode(code, None)
@@ -336,6 +327,29 @@ def _completed(code: str, entry_point: str, stub: str) -> ExtractedCode:
     if source.parse(text) is None:
         return ExtractedCode(code, None)
     return ExtractedCode(text.lstrip("\n"), None, tuple(imports))
+
+
+def _from_stub(stub: str, missing: set[str], entry_point: str) -> list[str]:
+    """The imports and helpers of the stub that define missing names, in the stub's order; they leave `missing`."""
+    tree = source.parse(stub) if stub else None
+    if tree is None:
+        return []
+    chosen: set[int] = set()
+    while True:
+        found = next(
+            (
+                number
+                for number, node in enumerate(tree.body)
+                if number not in chosen and (names := source.bound_names([node])) & missing and entry_point not in names
+            ),
+            None,
+        )
+        if found is None:
+            return [ast.get_source_segment(stub, tree.body[number]) or "" for number in sorted(chosen)]
+        chosen.add(found)
+        # A helper may itself need an import of the stub.
+        missing |= source.missing_names(ast.Module([tree.body[found]], []))
+        missing -= source.bound_names(tree.body[number] for number in chosen)
 
 
 def _future_first(code: str, tree: ast.Module) -> tuple[list[str], str]:

@@ -15,20 +15,28 @@ ABSOLUTE_TOLERANCE: Final = 1e-8
 
 
 def stdout_matches(actual: str, expected: str) -> bool:
-    """Whether two outputs hold the same tokens in the same order.
+    """Whether two outputs hold the same lines of the same tokens, in the same order.
 
-    Blanks and line ends only separate tokens. A token that is a fraction where one is expected (`0.5`,
-    `1e-3`) may differ by the tolerances; whole numbers and words must be the same, though a whole number
-    may be written as a fraction (`3.0` for `3`). Order and counts always matter.
+    Empty lines and the blanks around and between tokens do not count. A token that is a fraction where one
+    is expected (`0.5`, `1e-3`) may differ by the tolerances; whole numbers and words must be the same,
+    though a whole number may be written as a fraction (`3.0` for `3`). Order and counts always matter.
     """
-    got, wanted = actual.split(), expected.split()
-    return len(got) == len(wanted) and all(map(_token_matches, got, wanted))
+    got, wanted = _lines(actual), _lines(expected)
+    return len(got) == len(wanted) and all(map(_line_matches, got, wanted))
+
+
+def _lines(text: str) -> list[list[str]]:
+    return [tokens for line in text.replace("\r", "\n").split("\n") if (tokens := line.split())]
+
+
+def _line_matches(got: list[str], wanted: list[str]) -> bool:
+    return got == wanted or (len(got) == len(wanted) and all(map(_token_matches, got, wanted)))
 
 
 def _token_matches(got: str, wanted: str) -> bool:
     if got == wanted:
         return True
-    if not _NUMBER.fullmatch(got) or not _NUMBER.fullmatch(wanted):
+    if len(got) > 400 or not _NUMBER.fullmatch(got) or not _NUMBER.fullmatch(wanted):
         return False
     if _WHOLE.fullmatch(wanted):
         # Never as floats: they cannot tell 10**17 from 10**17 + 1.

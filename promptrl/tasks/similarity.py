@@ -35,8 +35,12 @@ def words(task: Task) -> Counter[str]:
 
 def similarity(first: Counter[str], second: Counter[str]) -> float:
     """The multiset Jaccard index, in [0, 1]; two empty texts are not alike."""
-    shared = (first & second).total()
-    either = first.total() + second.total() - shared
+    return _similarity(first, first.total(), second, second.total())
+
+
+def _similarity(first: Counter[str], size: int, second: Counter[str], other_size: int) -> float:
+    shared = sum(min(count, second[word]) for word, count in first.items() if word in second)
+    either = size + other_size - shared
     return shared / either if either else 0.0
 
 
@@ -58,19 +62,18 @@ class NearCopies:
 
     def __init__(self, others: Sequence[Task], threshold: float) -> None:
         self._threshold = threshold
-        self._others = [(task, words(task)) for task in others]
+        self._others = [(task, counted, counted.total()) for task in others for counted in (words(task),)]
 
     def closest(self, task: Task) -> Match | None:
         """The most similar task at or above the threshold; the first of them where several are equally close."""
         own = words(task)
         size = own.total()
         best: Match | None = None
-        for other, counted in self._others:
-            total = counted.total()
+        for other, counted, total in self._others:
             # The index cannot exceed the ratio of the sizes, which is cheaper to see.
             if min(size, total) < self._threshold * max(size, total):
                 continue
-            value = similarity(own, counted)
+            value = _similarity(own, size, counted, total)
             if value >= self._threshold and (best is None or value > best.similarity):
                 best = Match(other, value)
         return best

@@ -252,10 +252,10 @@ def test_class_solution_is_kept_and_gets_its_imports() -> None:
 
 def test_forgotten_imports_are_added_and_named() -> None:
     found = extract_code(
-        "from __future__ import annotations\ndef f(xs: Optional[list]) -> int:\n    return math.gcd(*xs)\n",
+        "from __future__ import annotations\ndef f(xs: Optional[list]) -> Dict:\n    return {}\n",
         entry_point="f",
     )
-    assert found.added_imports == ("from typing import Optional", "import math")
+    assert found.added_imports == ("from typing import Dict, Optional",)
     assert found.code is not None
     compile(found.code, "x", "exec")  # the __future__ import still comes first
 

@@ -34,6 +34,7 @@ def test_equal_outputs(actual: str, expected: str) -> None:
         ("NO\nYES\nYES\n", "YES\nNO\nYES\n"),  # equal as sets
         ("YES\nNO\n", "YES\nNO\nYES\n"),
         ("1 1 2", "1 2"),
+        ("1 2\n3", "1\n2 3"),
         ("100000000000000001", "100000000000000000"),
         ("0.31", "0.3"),
         ("0.3000", "0.30001"),

@@ -32,7 +32,10 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One answer: `text` without prompt, prefill, stop string or special tokens; token counts; seconds of its batch's share."""
+    """One answer: `text` without prompt, prefill, stop string or special tokens.
+
+    `tokens_in` and `tokens_out` count what the model read and wrote; `seconds` is its share of its batch's time.
+    """
 
     text: str
     tokens_in: int

@@ -1,0 +1,293 @@
+"""Answers kept on disk, so that the same run twice asks the model once.
+
+One file of lines per model, only ever appended to. SQLite was the alternative: its write-ahead log needs shared
+memory that network file systems lack, and one damaged page can cost the whole database. Here a line is
+`key checksum json`, a batch is one write under a file lock, and damage, be it a writer killed in mid-line or a bit
+that flipped, costs the lines it touches and nothing else: a line whose checksum does not fit is counted and skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from promptrl.errors import ModelError
+from promptrl.models.base import CodeModel, Generation, GenerationRequest
+
+if os.name == "posix":
+    import fcntl
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+_KEY_CHARS = 64
+_SUM_CHARS = 32
+_HEAD_CHARS = _KEY_CHARS + 1 + _SUM_CHARS + 1
+
+
+def request_key(fingerprint: str, request: GenerationRequest) -> str:
+    """The name of an answer: everything that decides it, hashed (64 hex digits).
+
+    A greedy answer depends on neither draw, seed nor top-p, so these count only where the temperature is above 0.
+    """
+    parts: dict[str, object] = {
+        "format": FORMAT_VERSION,
+        "model": fingerprint,
+        "system": request.system,
+        "user": request.user,
+        "prefill": request.prefill,
+        "stop": list(request.stop),
+        "temperature": float(request.temperature),
+        "max_new_tokens": request.max_new_tokens,
+    }
+    if request.temperature > 0:
+        parts |= {"top_p": float(request.top_p), "draw": request.draw, "seed": request.seed}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _checksum(key: str, payload: bytes) -> str:
+    return hashlib.sha256(key.encode() + payload).hexdigest()[:_SUM_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """What one model's file holds: readable entries, damaged lines, bytes."""
+
+    name: str
+    entries: int
+    damaged: int
+    size_bytes: int
+
+
+class _ModelFile:
+    """One model's lines, with an index of where each key's line lies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.index: dict[str, tuple[int, int]] = {}
+        self.damaged = 0
+        self._read_to = 0
+        self._identity: tuple[int, int] | None = None
+        self._lock = threading.Lock()
+
+    def refresh(self) -> None:
+        """Read the lines that were added since, by this process or another."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                identity = (status.st_dev, status.st_ino)
+                if identity != self._identity or status.st_size < self._read_to:  # cleared or replaced meanwhile
+                    self.index.clear()
+                    self.damaged, self._read_to, self._identity = 0, 0, identity
+                if status.st_size == self._read_to:
+                    return
+                file.seek(self._read_to)
+                data = file.read()
+        except FileNotFoundError:
+            self.index.clear()
+            self.damaged, self._read_to, self._identity = 0, 0, None
+            return
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:  # a last line without its end is still being written: next time
+            self._add_line(data[start:end], self._read_to + start)
+            start = end + 1
+        self._read_to += start
+
+    def _add_line(self, line: bytes, offset: int) -> None:
+        if not line:
+            return
+        try:
+            key, checksum = line[:_KEY_CHARS].decode(), line[_KEY_CHARS + 1 : _HEAD_CHARS - 1].decode()
+        except UnicodeDecodeError:
+            self.damaged += 1
+            return
+        if len(line) <= _HEAD_CHARS or _checksum(key, line[_HEAD_CHARS:]) != checksum:
+            self.damaged += 1
+            return
+        self.index[key] = (offset, len(line))
+
+    def get(self, keys: Iterable[str]) -> dict[str, Generation]:
+        with self._lock:
+            self.refresh()
+            wanted = [(key, self.index[key]) for key in keys if key in self.index]
+            if not wanted:
+                return {}
+            found: dict[str, Generation] = {}
+            with self.path.open("rb") as file:
+                for key, (offset, length) in wanted:
+                    file.seek(offset)
+                    line = file.read(length)
+                    generation = _parse(key, line)
+                    if generation is None:  # altered since it was indexed
+                        self.damaged += 1
+                        del self.index[key]
+                    else:
+                        found[key] = generation
+            return found
+
+    def append(self, items: Sequence[tuple[str, Generation]]) -> None:
+        lines = b"".join(_format(key, generation) for key, generation in items)
+        with self._lock:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                with _locked(descriptor):
+                    size = os.fstat(descriptor).st_size
+                    # A writer that was killed may have left half a line: end it, so that ours starts on its own.
+                    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                        lines = b"\n" + lines
+                    view = memoryview(lines)
+                    while view:
+                        view = view[os.write(descriptor, view) :]
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    if os.name != "posix":  # appends of other processes are then kept apart by the checksums alone
+        yield
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _format(key: str, generation: Generation) -> bytes:
+    payload = json.dumps(
+        {
+            "text": generation.text,
+            "tokens_in": generation.tokens_in,
+            "tokens_out": generation.tokens_out,
+            "finish_reason": generation.finish_reason,
+            "seconds": round(generation.seconds, 4),
+        }
+    ).encode()
+    return f"{key} {_checksum(key, payload)} ".encode() + payload + b"\n"
+
+
+def _parse(key: str, line: bytes) -> Generation | None:
+    head, payload = line[:_HEAD_CHARS], line[_HEAD_CHARS:]
+    if head != f"{key} {_checksum(key, payload)} ".encode():
+        return None
+    return Generation(**json.loads(payload), cached=True)
+
+
+class GenerationCache:
+    """All models' answers in one folder, a file for each model.
+
+    Several processes may read and write at once. What was written before a crash stays; half a line is never taken
+    for an answer.
+
+    Args:
+        folder: Where the files lie; made when first written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self._files: dict[str, _ModelFile] = {}
+
+    def _file(self, model: str) -> _ModelFile:
+        if model not in self._files:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", model)
+            self._files[model] = _ModelFile(self.folder / f"{name}.jsonl")
+        return self._files[model]
+
+    def get(self, model: str, keys: Iterable[str]) -> dict[str, Generation]:
+        """The answers there are for these keys, marked as cached."""
+        return self._file(model).get(keys)
+
+    def put(self, model: str, items: Sequence[tuple[str, Generation]]) -> None:
+        """Keep answers. All of them are on disk, in the hands of the system, when this returns.
+
+        Raises:
+            ModelError: If the folder cannot be written.
+        """
+        if not items:
+            return
+        try:
+            self._file(model).append(items)
+        except OSError as error:
+            raise ModelError(f"The generation cache {self.folder} cannot be written: {error.strerror}.") from error
+
+    def sizes(self) -> list[CacheSize]:
+        """What each model's file holds, by name."""
+        sizes = []
+        for path in sorted(self.folder.glob("*.jsonl")):
+            file = _ModelFile(path)
+            file.refresh()
+            sizes.append(CacheSize(path.stem, len(file.index), file.damaged, path.stat().st_size))
+        return sizes
+
+    def clear(self, model: str | None = None) -> int:
+        """Remove one model's answers (or, without a name, all) and return the bytes that were freed."""
+        name = None if model is None else re.sub(r"[^A-Za-z0-9._-]+", "-", model)
+        freed = 0
+        for path in self.folder.glob("*.jsonl"):
+            if name is None or path.stem == name:
+                freed += path.stat().st_size
+                path.unlink(missing_ok=True)
+        return freed
+
+
+class CachedModel:
+    """A model that asks its cache first, and asks for the same answer only once.
+
+    `hits` and `misses` count requests since the start: a request answered by another one of the same call is a hit,
+    for it cost nothing.
+    """
+
+    def __init__(self, model: CodeModel, cache: GenerationCache, name: str = "model") -> None:
+        self.model = model
+        self.cache = cache
+        self.hits = 0
+        self.misses = 0
+        self._name = name
+
+    @property
+    def fingerprint(self) -> str:
+        return self.model.fingerprint
+
+    @property
+    def store(self) -> str:
+        """The name of this model's file in the cache."""
+        return f"{self._name}-{self.fingerprint[:16]}"
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Answer all requests, in order; those in the cache without the model.
+
+        Raises:
+            ModelError: From the model; what it had answered in earlier calls stays kept, an error never is.
+        """
+        keys = [request_key(self.fingerprint, request) for request in requests]
+        known = self.cache.get(self.store, set(keys))
+        missing: dict[str, GenerationRequest] = {}
+        for key, request in zip(keys, requests, strict=True):
+            if key not in known:
+                missing.setdefault(key, request)
+        if missing:
+            fresh = self.model.generate(list(missing.values()))
+            answered = list(zip(missing, fresh, strict=True))
+            self.cache.put(self.store, answered)
+            known.update(answered)
+        self.misses += len(missing)
+        self.hits += len(requests) - len(missing)
+        answers: list[Generation] = []
+        first = set(missing)
+        for key in keys:
+            generation = known[key]
+            if key in missing and key not in first:
+                generation = replace(generation, cached=True, seconds=0.0)
+            first.discard(key)
+            answers.append(generation)
+        return answers

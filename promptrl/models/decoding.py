@@ -1,0 +1,253 @@
+"""The loop that writes many answers at once with a causal model.
+
+Prompts are read one after another where the cores are busy anyway (CPU) or in groups (GPU), each from the longest
+start that was read before. Rows lie without padding, so that a row is computed as it would be alone; a finished row
+leaves at once, and the next waiting prompt takes its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from promptrl.errors import ModelError
+from promptrl.models.attention_cache import PrefillCache, PromptMemory, Remembered, SlotCache, shared_start
+from promptrl.models.base import FinishReason
+from promptrl.models.sampling import choose_tokens
+
+logger = logging.getLogger(__name__)
+
+_PREFILL_TOKENS = {"cpu": 192}  # tokens read in one go; a CPU has nothing to win from more
+_PREFILL_TOKENS_GPU = 16384
+_SHARED_WORTH = 16
+
+
+@dataclass(slots=True)
+class Job:
+    """One answer to be written: prompt tokens in, `written` out.
+
+    `ends` is asked after each token whether the text so far has reached a stop string.
+    """
+
+    tokens: npt.NDArray[np.int64]
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    numbers: npt.NDArray[np.float64] | None
+    ends: Callable[[list[int]], bool]
+    written: list[int] = field(default_factory=list)
+    finish_reason: FinishReason = "length"
+
+
+class CausalDecoder:
+    """Runs jobs through a causal language model.
+
+    Args:
+        model: The model, in evaluation mode.
+        device: Where it lies.
+        dtype: Of its activations.
+        end_ids: Tokens that end an answer.
+        batch_size: Rows at once, at most.
+        memory_bytes: For keys and values of recent prompts.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        end_ids: frozenset[int],
+        batch_size: int,
+        memory_bytes: int,
+    ) -> None:
+        self.model = model
+        self.device = device
+        self.dtype = dtype
+        self.end_ids = end_ids
+        self.batch_size = batch_size
+        self.memory = PromptMemory(memory_bytes)
+        parameters = inspect.signature(model.forward).parameters
+        # Renamed in transformers 5.24; the old name goes in 5.40.
+        self._cache_name = "cache" if "cache" in parameters else "past_key_values"
+        self._keeps_logits = "logits_to_keep" in parameters
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Write all answers into their jobs, with half the rows each time that memory runs out.
+
+        Raises:
+            ModelError: If memory runs out even for a single row.
+        """
+        while True:
+            waiting = [job for job in jobs if not job.written]
+            try:
+                with torch.inference_mode():
+                    self._run(waiting)
+                return
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+            # Outside the handler, so that the traceback no longer holds the tensors.
+            if self.batch_size == 1:
+                raise ModelError("Memory ran out with a single answer in the batch; use a smaller model or context.")
+            self.batch_size = max(1, self.batch_size // 2)
+            logger.warning("Memory ran out: going on with at most %d answers at once.", self.batch_size)
+            self.memory.clear()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            for job in waiting:
+                if job.finish_reason != "stop" and len(job.written) < job.max_new_tokens:
+                    job.written.clear()
+
+    def _run(self, jobs: list[Job]) -> None:
+        # Longest first: rows of like length share the batch, and the short ones fill up its end.
+        queue = sorted(jobs, key=lambda job: (-len(job.tokens), job.tokens.tobytes()))
+        self._read_shared_start(queue)
+        slots = min(self.batch_size, len(queue))
+        cache = SlotCache(slots)
+        live: list[Job] = []
+        refill_at = 1 if self.device.type == "cpu" else max(1, slots // 4)
+        lengths = np.zeros(slots, dtype=np.int64)
+        while queue or live:
+            if queue and (slots - len(live) >= refill_at or not live):
+                fresh, queue = queue[: slots - len(live)], queue[slots - len(live) :]
+                for job, entry in self._read(fresh):
+                    assert entry.logits is not None
+                    self._take(job, self._choose(entry.logits[None], [job])[0])
+                    if not self._is_finished(job):
+                        slot = cache.place(entry.keys, entry.values, job.max_new_tokens)
+                        lengths[slot] = len(job.tokens)
+                        live.append(job)
+                continue
+            logits = self._step(cache, live, lengths[: len(live)])
+            lengths[: len(live)] += 1
+            chosen = self._choose(logits, live)
+            for job, token in zip(live, chosen, strict=True):
+                self._take(job, token)
+            for slot in reversed(range(len(live))):
+                if self._is_finished(live[slot]):
+                    last = live.pop()
+                    cache.drop(slot, int(lengths[len(live)]))
+                    if slot < len(live):
+                        live[slot], lengths[slot] = last, lengths[len(live)]
+
+    def _step(self, cache: SlotCache, live: list[Job], lengths: npt.NDArray[np.int64]) -> Tensor:
+        """Scores (rows, vocabulary) after each row's last token."""
+        longest = int(lengths.max()) + 1
+        places = torch.from_numpy(lengths.copy()).to(self.device)
+        cache.aim(places, longest)
+        tokens = torch.tensor([[job.written[-1]] for job in live], device=self.device)
+        seen = torch.arange(longest, device=self.device)[None] <= places[:, None]
+        return self._forward(tokens, places[:, None], _as_bias(seen[:, None, None], self.dtype), cache, None)[:, -1]
+
+    def _forward(self, tokens: Tensor, places: Tensor, mask: Tensor, cache: object, keep: Tensor | None) -> Tensor:
+        """Scores (rows, kept, vocabulary) at the kept columns, or at the last one."""
+        extra: dict[str, object] = {self._cache_name: cache}
+        if self._keeps_logits:
+            extra["logits_to_keep"] = 1 if keep is None else keep
+        output = self.model(
+            input_ids=tokens, position_ids=places, attention_mask=mask, use_cache=True, return_dict=True, **extra
+        )
+        logits: Tensor = output.logits
+        if not self._keeps_logits:
+            logits = logits[:, -1:] if keep is None else logits[:, keep]
+        return logits
+
+    def _read_shared_start(self, jobs: list[Job]) -> None:
+        """Read what all prompts have in common, once, unless it is remembered."""
+        if len(jobs) < 2:
+            return
+        shared = min(shared_start(jobs[0].tokens, job.tokens) for job in jobs[1:])
+        start = jobs[0].tokens[:shared]
+        if shared < _SHARED_WORTH or shared == len(jobs[0].tokens) or self.memory.limit_bytes == 0:
+            return
+        # One token more than is asked for, as the memory never gives a prompt to its very end.
+        _, known = self.memory.longest(jobs[0].tokens[: shared + 1])
+        if known < shared:
+            self.memory.add(self._read_group([start], None, 0)[0])
+
+    def _read(self, jobs: list[Job]) -> list[tuple[Job, Remembered]]:
+        """Read the jobs' prompts, each distinct one once, from the longest known start."""
+        entries: dict[bytes, Remembered] = {}
+        groups: dict[tuple[int, int], tuple[Remembered | None, list[npt.NDArray[np.int64]]]] = {}
+        for job in jobs:
+            key = job.tokens.tobytes()
+            if key in entries or any(key == tokens.tobytes() for _, group in groups.values() for tokens in group):
+                continue
+            known = self.memory.exact(job.tokens)
+            if known is not None:
+                entries[key] = known
+                continue
+            start, shared = self.memory.longest(job.tokens)
+            groups.setdefault((id(start), shared), (start, []))[1].append(job.tokens)
+        budget = _PREFILL_TOKENS.get(self.device.type, _PREFILL_TOKENS_GPU)
+        for (_, shared), (start, prompts) in groups.items():
+            while prompts:
+                longest = len(prompts[0]) - shared
+                count = max(1, min(len(prompts), budget // longest))
+                some, prompts = prompts[:count], prompts[count:]
+                for entry in self._read_group(some, start, shared):
+                    entries[entry.tokens.tobytes()] = entry
+                    self.memory.add(entry)
+        return [(job, entries[job.tokens.tobytes()]) for job in jobs]
+
+    def _read_group(
+        self, prompts: list[npt.NDArray[np.int64]], start: Remembered | None, shared: int
+    ) -> list[Remembered]:
+        """Read prompts that share a known start. Padding stands at the end, where no real token looks."""
+        counts = [len(prompt) - shared for prompt in prompts]
+        width = max(counts)
+        tokens = torch.zeros((len(prompts), width), dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            tokens[row, : counts[row]] = torch.from_numpy(prompt[shared:])
+        past = None if start is None else (start.keys[:, :, :shared], start.values[:, :, :shared])
+        cache = PrefillCache(past)
+        columns = torch.arange(shared, shared + width, device=self.device)
+        mask = torch.arange(shared + width, device=self.device)[None] <= columns[:, None]
+        last = sorted({count - 1 for count in counts})
+        logits = self._forward(
+            tokens.to(self.device),
+            columns[None].expand(len(prompts), -1),
+            _as_bias(mask[None, None].expand(len(prompts), -1, -1, -1), self.dtype),
+            cache,
+            torch.tensor(last, device=self.device),
+        )
+        entries = []
+        for row, prompt in enumerate(prompts):
+            keys, values = cache.row(row, counts[row])
+            entries.append(Remembered(prompt, keys, values, logits[row, last.index(counts[row] - 1)].clone()))
+        return entries
+
+    def _choose(self, logits: Tensor, jobs: list[Job]) -> npt.NDArray[np.int64]:
+        return choose_tokens(
+            logits,
+            np.array([job.temperature for job in jobs]),
+            np.array([job.top_p for job in jobs]),
+            np.array([0.0 if job.numbers is None else job.numbers[len(job.written)] for job in jobs]),
+        )
+
+    def _take(self, job: Job, token: np.int64) -> None:
+        job.written.append(int(token))
+        if int(token) in self.end_ids or job.ends(job.written):
+            job.finish_reason = "stop"
+
+    def _is_finished(self, job: Job) -> bool:
+        return job.finish_reason == "stop" or len(job.written) >= job.max_new_tokens
+
+
+def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask of what is seen as numbers to add to the scores; made once, where each layer would make its own."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()

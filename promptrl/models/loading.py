@@ -1,0 +1,37 @@
+"""From settings to a model that answers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from promptrl.models.base import CodeModel
+from promptrl.models.cache import CachedModel, GenerationCache
+from promptrl.models.causal import CausalModel
+from promptrl.models.settings import ModelSettings
+
+
+def load_model(settings: ModelSettings, *, cache_dir: Path | None, use_cache: bool = True) -> CodeModel:
+    """A model that loads its weights when it is first really asked: with a warm cache, never.
+
+    Args:
+        settings: Which model.
+        cache_dir: Folder for answers, converted weights and hashes; None keeps nothing.
+        use_cache: False asks the model every time.
+
+    Raises:
+        AssetError: If the weights are missing.
+        ConfigError: If the settings contradict each other or this machine.
+    """
+    model: CodeModel = CausalModel(settings, cache_dir=cache_dir)
+    if cache_dir is None or not use_cache:
+        return model
+    return CachedModel(model, GenerationCache(cache_dir / "generations"), name=store_name(settings))
+
+
+def store_name(settings: ModelSettings) -> str:
+    """The readable part of the name of a model's file of answers."""
+    name = settings.server.model if settings.family == "server" else settings.name
+    if settings.family != "server" and settings.path is not None:
+        name = settings.path.stem if settings.path.suffix == ".gguf" else settings.path.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"

@@ -6,13 +6,12 @@ quickstart cannot do without counts as missing; the rest is told and left to the
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -114,13 +113,15 @@ def _hardware() -> Iterator[Finding]:
         f"the quickstart wants {QUICKSTART_MEMORY / 1e9:.0f} GB: close other programs" if few else "",
     )
     try:
-        torch = importlib.import_module("torch")
+        import torch
+
         cuda = bool(torch.cuda.is_available())
         name = torch.cuda.get_device_name(0) if cuda else "none (the processor is used)"
     except Exception as error:  # a broken installation raises anything from OSError to RuntimeError
         yield Finding("hardware", "GPU", f"torch cannot be loaded: {error}", "missing", "install torch again")
         return
     yield Finding("hardware", "GPU", name)
+    yield _precision()
 
 
 def _processor() -> tuple[str, Literal["ok", "note"], str]:
@@ -128,25 +129,54 @@ def _processor() -> tuple[str, Literal["ok", "note"], str]:
     found = [feature for feature in CPU_FEATURES if feature in flags]
     listed = ", ".join(found) or "none of " + ", ".join(CPU_FEATURES)
     if {"avx512_bf16", "amx_bf16"} & set(found):
-        return f"{listed}: bfloat16 is fast", "ok", ""
-    return f"{listed}: bfloat16 only by conversion", "note", "expect fewer answers per second than on a newer processor"
+        return f"{listed} (multiplies bfloat16 itself)", "ok", ""
+    return (
+        f"{listed} (does not multiply bfloat16 itself)",
+        "note",
+        "expect fewer answers per second than on one that does",
+    )
+
+
+def _precision() -> Finding:
+    """What `dtype: auto` means here, asked of the code that decides it."""
+    try:
+        from promptrl.models.settings import ModelSettings
+        from promptrl.models.weights import pick_device, pick_dtype
+
+        device = pick_device(ModelSettings())
+        dtype = str(pick_dtype(ModelSettings(), device)).removeprefix("torch.")
+    except Exception as error:  # whatever broke, the other findings are still wanted
+        return Finding(
+            "hardware",
+            "precision",
+            f"cannot be told ({type(error).__name__}: {error})",
+            "missing",
+            "reinstall promptrl",
+        )
+    return Finding("hardware", "precision", f"auto means {dtype} on {device}")
 
 
 def _sandbox() -> Iterator[Finding]:
-    """The isolation that the judge can have here; an unknown one is worse than a weak one, and counts as missing."""
+    """What the judge can hold candidates with here; without an answer untrusted code must not run."""
     try:
-        isolation: Callable[[], object] = importlib.import_module("promptrl.execution").isolation_level
-        report = isolation()
+        from promptrl.execution import isolation_level
+
+        report = isolation_level()
     except Exception as error:  # whatever broke, the other findings are still wanted
-        yield Finding(
-            "sandbox",
-            "isolation",
-            f"cannot be told ({type(error).__name__}: {error})",
-            "missing",
-            "untrusted code must not run until this works: install promptrl again, on Linux",
-        )
+        broken = f"cannot be told ({type(error).__name__}: {error})"
+        yield Finding("sandbox", "isolation", broken, "missing", "reinstall promptrl, on Linux")
         return
-    yield Finding("sandbox", "isolation", str(report))
+    if report.level == "namespaces":
+        yield Finding("sandbox", "isolation", "namespaces")
+    elif report.level == "rlimits":
+        remedy = "allow unprivileged user namespaces, or accept limits alone with sandbox.isolation: rlimits"
+        yield Finding("sandbox", "isolation", "rlimits only: candidates share the machine's view", "missing", remedy)
+    else:
+        yield Finding("sandbox", "isolation", "none", "missing", "mend what the lines below say; Linux is needed")
+    if report.active:
+        yield Finding("sandbox", "in force", ", ".join(report.active))
+    for layer, reason in report.missing.items():
+        yield Finding("sandbox", layer, f"not in force: {reason}", "note")
 
 
 def _storage() -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from promptrl import doctor
 from promptrl.doctor import Finding
+from promptrl.execution import IsolationReport
 
 runner = CliRunner()
 app = typer.Typer()
@@ -83,10 +85,37 @@ def test_a_broken_sandbox_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> 
     def broken() -> object:
         raise OSError("no namespaces")
 
-    monkeypatch.setattr("promptrl.execution.isolation_level", broken, raising=False)
+    monkeypatch.setattr("promptrl.execution.isolation_level", broken)
     isolation = by_name(doctor.examine())["isolation"]
     assert isolation.state == "missing"
     assert "OSError: no namespaces" in isolation.value
+
+
+@pytest.mark.parametrize(
+    ("level", "state", "remedy"),
+    [
+        ("namespaces", "ok", ""),
+        ("rlimits", "missing", "allow unprivileged user namespaces"),
+        ("none", "missing", "mend what the lines below say"),
+    ],
+)
+def test_each_isolation_level(monkeypatch: pytest.MonkeyPatch, level: Any, state: str, remedy: str) -> None:
+    report = IsolationReport(level, ("seccomp", "rlimits"), {"landlock": "the kernel is too old"})
+    monkeypatch.setattr("promptrl.execution.isolation_level", lambda: report)
+    found = by_name(doctor.examine())
+    assert found["isolation"].state == state
+    assert found["isolation"].remedy.startswith(remedy)
+    assert found["in force"].value == "seccomp, rlimits"
+    assert found["landlock"].value == "not in force: the kernel is too old"
+
+
+def test_the_precision_is_the_one_that_the_models_pick() -> None:
+    from promptrl.models.settings import ModelSettings
+    from promptrl.models.weights import pick_device, pick_dtype
+
+    device = pick_device(ModelSettings())
+    dtype = str(pick_dtype(ModelSettings(), device)).removeprefix("torch.")
+    assert by_name(doctor.examine())["precision"].value == f"auto means {dtype} on {device}"
 
 
 def test_a_full_disk_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +129,8 @@ def test_a_full_disk_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("flags", "expected", "state"),
     [
-        ({"avx2", "avx512f", "avx512_bf16"}, "avx2, avx512f, avx512_bf16: bfloat16 is fast", "ok"),
-        ({"avx2", "fpu"}, "avx2: bfloat16 only by conversion", "note"),
+        ({"avx2", "avx512f", "avx512_bf16"}, "avx2, avx512f, avx512_bf16 (multiplies bfloat16", "ok"),
+        ({"avx2", "fpu"}, "avx2 (does not multiply bfloat16", "note"),
         (set(), "none of avx2", "note"),
     ],
 )

@@ -36,6 +36,9 @@ def _matches(value: object, expected: object, test: CallTest) -> bool:
     plain, wanted = _plain(value), _plain(expected)
     if test.comparison is Comparison.POLYNOMIAL_ROOT:
         return _is_root(test.args[0], plain, test.atol)
+    if test.comparison is Comparison.TRUTH:
+        # A value with no plain form is an object, and those are true unless their class says otherwise.
+        return (isinstance(plain, Opaque) or _truth(plain)) == wanted
     if test.comparison is Comparison.NOT_NONE:
         exact = _same_presence(plain, wanted)
     elif test.comparison is Comparison.SET:
@@ -48,6 +51,10 @@ def _matches(value: object, expected: object, test: CallTest) -> bool:
     if not atol or isinstance(plain, Opaque | Digest) or _type_name(value) != _type_name(expected):
         return False
     return _close(plain, wanted, atol)
+
+
+def _truth(value: object) -> bool:
+    return value.length != 0 if isinstance(value, Digest) else bool(value)
 
 
 def _plain(value: object) -> Any:

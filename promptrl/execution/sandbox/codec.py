@@ -244,7 +244,7 @@ def digest(value: Any) -> Digest | Opaque:
             parts = iter(value)
             # Version 2 has no back references: equal values give equal bytes however their parts are shared.
             while part := list(islice(parts, _SLICE)):
-                state.update(marshal.dumps(part, 2))
+                state.update(_rows_of_texts(part) or marshal.dumps(part, 2))
         elif kind in (set, frozenset):
             length = len(value)
             state.update(b"set")
@@ -261,6 +261,25 @@ def digest(value: Any) -> Digest | Opaque:
     except (ValueError, TypeError):
         return Opaque(f"very large {type_name_of(value)}")
     return Digest(type_name_of(value), length, state.hexdigest())
+
+
+def _rows_of_texts(part: list[Any]) -> bytes:
+    """A slice of sequences of texts as bytes, exactly and several times faster than item by item; else nothing.
+
+    The largest value of the benchmarks (Mbpp/255's, 128 million short texts) is of this form.
+    """
+    kinds = set(map(type, part))
+    if kinds != {tuple} and kinds != {list}:
+        return b""
+    try:
+        texts = list(map("\0".join, part))
+    except TypeError:
+        return b""
+    sizes = list(map(len, part))
+    # A separator inside a text would make the joined form ambiguous.
+    if sum(text.count("\0") for text in texts) != sum(size - 1 for size in sizes if size):
+        return b""
+    return marshal.dumps((kinds == {tuple}, sizes, texts), 2)
 
 
 def decode(text: bytes) -> Any:

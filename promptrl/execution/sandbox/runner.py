@@ -26,7 +26,7 @@ globals()["__builtins__"] = dict(vars(builtins))  # a candidate's changes to bui
 MODULE_NAME: Final = "submission"
 FILE_NAME: Final = "<solution>"
 _DETAIL_LIMIT: Final = 300
-ENCODE_SECONDS: Final = 10.0
+ENCODE_SECONDS: Final = 20.0
 
 _encode, _decode, _opaque = codec.encode, codec.decode, codec.Opaque
 _pack_record, _write_all = protocol.pack_record, protocol.write_all

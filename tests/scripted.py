@@ -125,4 +125,4 @@ def make_engine(
 
 
 def make_judge() -> Judge:
-    return Judge(SandboxSettings(workers=2))
+    return Judge(SandboxSettings(workers=2, import_time_limit=1.0))

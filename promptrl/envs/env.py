@@ -72,7 +72,7 @@ class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
         self.render_mode = check_render_mode(render_mode)
         low, high = state_bounds(state, len(engine.actions))
         self.observation_space = gym.spaces.Box(low, high, dtype=np.float32)
-        self.action_space = gym.spaces.Discrete(len(engine.actions))  # type: ignore[assignment]
+        self.action_space = gym.spaces.Discrete(len(engine.actions))
         self.slot = Slot(engine, tasks, self.np_random)
 
     def reset(
@@ -93,7 +93,7 @@ class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
             print(render_step(episode, step))
         return self._observation(), step.reward, step.terminated, step.truncated, step_info(episode, step)
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """With `render_mode="ansi"`, the last step as text: prompt diff, verdict and reward."""
         if self.render_mode != "ansi" or self.slot.episode is None:
             return None

@@ -146,7 +146,7 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
             infos = self._add_info(infos, info, i)
         return self._observations.copy(), rewards, terminations, truncations, infos
 
-    def render(self) -> tuple[str, ...] | None:  # type: ignore[override]
+    def render(self) -> tuple[str, ...] | None:
         """With `render_mode="ansi"`, the last step of each sub-environment as text."""
         if self.render_mode != "ansi":
             return None

@@ -14,7 +14,7 @@ from promptrl.refinement.episode import Episode
 class Direct:
     """One greedy answer to the unchanged prompt."""
 
-    name = "direct"
+    name: str = "direct"
     attempts: int | None = 1
 
     def __init__(self, context: MethodContext) -> None:
@@ -27,14 +27,14 @@ class Direct:
 class RepeatDirect(Direct):
     """The whole budget of draws from the unchanged prompt: what every learned method has to beat."""
 
-    name = "repeat-direct"
-    attempts = None
+    name: str = "repeat-direct"
+    attempts: int | None = None
 
 
 class RandomHybrid:
     """A uniform choice over the actions at every step."""
 
-    name = "random-hybrid"
+    name: str = "random-hybrid"
     attempts: int | None = None
 
     def __init__(self, context: MethodContext) -> None:

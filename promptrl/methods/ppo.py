@@ -129,7 +129,7 @@ def train(
 class PPOMethod:
     """Acts with a trained agent; deterministic (the likeliest action) unless the context says otherwise."""
 
-    name = "ppo"
+    name: str = "ppo"
     attempts: int | None = None
 
     def __init__(self, context: MethodContext) -> None:

@@ -205,11 +205,12 @@ class RefinementEngine:
     def _propose(
         self, episodes: Sequence[Episode], choices: Sequence[int | Proposal]
     ) -> tuple[list[Proposal], list[str]]:
-        proposals: list[Proposal | None] = [c if isinstance(c, Proposal) else None for c in choices]
+        proposals: dict[int, Proposal] = {}
         names = ["proposal"] * len(episodes)
         groups: dict[str, list[int]] = defaultdict(list)
         for index, choice in enumerate(choices):
             if isinstance(choice, Proposal):
+                proposals[index] = choice
                 continue
             if not 0 <= int(choice) < len(self.actions):
                 raise ValueError(f"action {choice} does not exist; allowed are 0 to {len(self.actions) - 1}")
@@ -220,12 +221,13 @@ class RefinementEngine:
             ):
                 proposals[index] = proposal
                 names[index] = name
-        for episode, proposal in zip(episodes, proposals, strict=True):
-            if proposal is None or proposal.prompt.contract != episode.original.contract:
+        ordered = [proposals[index] for index in range(len(episodes))]
+        for episode, proposal in zip(episodes, ordered, strict=True):
+            if proposal.prompt.contract != episode.original.contract:
                 raise TaskError(
                     f"a proposal for {episode.task.task_id} changes the task's contract, which no operator may"
                 )
-        return [proposal for proposal in proposals if proposal is not None], names
+        return ordered, names
 
     def _request(self, episode: Episode, prompt: Prompt, draw: int) -> GenerationRequest:
         """The draw-th answer to a prompt: the first is greedy, the others are sampled."""

@@ -15,9 +15,10 @@ from promptrl.refinement.prompt import Prompt
 from promptrl.tasks.task import AssertTest, CallTest, StdinTest, Task, TestSuite
 
 # Values can be huge; reprlib looks only at as much of them as it shows.
-_REPR = reprlib.Repr(
-    maxlevel=4, maxlist=12, maxtuple=12, maxset=12, maxfrozenset=12, maxdict=12, maxstring=80, maxlong=40
-)
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 4
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 12
+_REPR.maxstring, _REPR.maxlong = 80, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Episode:
     """State of `rng` at the start: with the actions taken, all that is needed to live the episode again."""
 
     def __post_init__(self) -> None:
-        self.initial_rng_state = self.rng.bit_generator.state
+        self.initial_rng_state = dict(self.rng.bit_generator.state)
 
     @property
     def done(self) -> bool:

@@ -187,8 +187,9 @@ class Lexical:
     def _breed(self, population: Sequence[Individual], rng: np.random.Generator) -> str:
         mother = self._select(population, rng)
         tokens = tokenize(mother.instruction)
-        if len(population) > 1 and rng.random() < self.settings.crossover_rate:
-            father = self._select([individual for individual in population if individual.prompt != mother], rng)
+        others = [individual for individual in population if individual.prompt != mother]
+        if others and rng.random() < self.settings.crossover_rate:
+            father = self._select(others, rng)
             tokens = crossover(tokens, tokenize(father.instruction), rng)
         edits = [
             (self.settings.replacement_rate, self._replace),
@@ -202,14 +203,12 @@ class Lexical:
 
     def _select(self, population: Sequence[Individual], rng: np.random.Generator) -> Prompt:
         """A parent by pass rate; ties, and a population in which nothing passes, are drawn uniformly."""
-        if not population:
-            raise ValueError("a parent cannot be chosen from an empty population")
         rates = np.array([individual.pass_rate for individual in population])
         if self.settings.selection == "tournament":
             rivals = rng.choice(
                 len(population), size=min(self.settings.tournament_size, len(population)), replace=False
             )
-            return population[max(rivals, key=lambda rival: rates[rival])].prompt
+            return population[int(max(rivals, key=lambda rival: rates[rival]))].prompt
         weights = rates / rates.sum() if rates.sum() > 0 else np.full(len(rates), 1 / len(rates))
         return population[rng.choice(len(population), p=weights)].prompt
 

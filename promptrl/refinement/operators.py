@@ -81,11 +81,12 @@ def _make_operator(action: str, context: OperatorContext) -> Operator:
     if not colon:
         raise ConfigError(f"environment.actions names the unknown action {action!r}; {allowed}")
     try:
-        operator = getattr(importlib.import_module(module_name), class_name)(context)
+        operator_class = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"environment.actions names {action!r}, which cannot be imported ({error}); {allowed}"
         ) from error
-    if not isinstance(operator, Operator):
-        raise ConfigError(f"environment.actions names {action!r}, which has no method 'propose'; {allowed}")
+    if not (isinstance(operator_class, type) and callable(getattr(operator_class, "propose", None))):
+        raise ConfigError(f"environment.actions names {action!r}, which is no class with a method 'propose'; {allowed}")
+    operator: Operator = operator_class(context)
     return operator

@@ -17,6 +17,7 @@ _PROTECTED = re.compile(
   | [A-Za-z_][A-Za-z0-9_]*\(                    # a call
   | \b[A-Za-z]*_[A-Za-z0-9_]*\b                 # snake_case
   | \b[a-z]+[A-Z][A-Za-z0-9]*\b                 # camelCase
+  | \b[A-Za-z]+\d[A-Za-z0-9]*\b                 # lst1
   | [-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?       # number
     """,
     re.VERBOSE | re.DOTALL,

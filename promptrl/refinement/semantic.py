@@ -39,8 +39,8 @@ These lines belong to the task and stay as they are, do not repeat them:
 
 {outcome}{reflection}
 
-Say what goes in, what comes out and which special cases count. Keep the meaning, all numbers and all names in \
-backticks. At most {words} words, plain sentences, no code, no examples."""
+Say what goes in, what comes out and which special cases count. Keep the meaning.{kept} At most {words} words, \
+plain sentences, no code, no examples."""
 _PREFILL = "Description:"
 
 _CHATTER = re.compile(
@@ -104,17 +104,19 @@ class Semantic:
         )
         proposals = []
         for episode, rewrite, before in zip(episodes, rewrites, spent, strict=True):
-            prompt, note = self._accept(episode, rewrite)
-            proposals.append(Proposal(prompt, note=note, rewrites=(*before, rewrite)))
+            prompt, refused = self._accept(episode, rewrite)
+            proposals.append(Proposal(prompt, note=refused, rewrites=(*before, rewrite)))
         return proposals
 
     def _request(self, episode: Episode, template: str, *, prefill: str, reflection: str = "") -> GenerationRequest:
+        spans = sorted(protected_spans(episode.original.instruction))
         text = template.format(
             instruction=episode.prompt.instruction.strip(),
             contract=episode.prompt.contract.strip("\n"),
             outcome=self._outcome(episode),
             reflection=reflection,
             words=self.settings.max_words,
+            kept=f" These must appear exactly as here: {', '.join(spans)}." if spans else "",
         )
         return GenerationRequest(
             user=text,

@@ -64,7 +64,8 @@ def observe(
         nothing = np.zeros(EMBEDDING_SIZE, dtype=np.float32)
         parts.append(np.stack([next(vectors) if failure else nothing for failure in failures]))
     # Rounding can leave a component of a unit vector a hair outside the declared box.
-    return np.clip(np.concatenate(parts, axis=1), -1.0, 1.0, dtype=np.float32)
+    states: NDArray[np.float32] = np.clip(np.concatenate(parts, axis=1), -1.0, 1.0, dtype=np.float32)
+    return states
 
 
 def _progress(episode: Episode, actions: Sequence[str]) -> list[float]:

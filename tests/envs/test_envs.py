@@ -204,7 +204,10 @@ def test_gymnasium_wrappers_work(judge: Judge) -> None:
 
 
 def test_render_shows_diff_verdict_and_reward(judge: Judge) -> None:
-    env = PromptRefinementEnv(make_engine(never, judge), TASKS, render_mode="ansi")
+    def rewrite(request: GenerationRequest) -> str:
+        return " Slowly add 3 to the given value `x`. Return the result."
+
+    env = PromptRefinementEnv(make_engine(never, judge, rewrite=rewrite), TASKS, render_mode="ansi")
     env.reset(seed=0, options={"task_id": "Scripted/3"})
     env.step(2)
     shown = env.render()

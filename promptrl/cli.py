@@ -65,6 +65,27 @@ def evaluate(
     run_evaluation(load_config(config, overrides or ()), method, output, policy=policy, resume=resume)
 
 
+@app.command("check")
+def check(
+    benchmark: Annotated[
+        str, typer.Option("--benchmark", help="humaneval, humaneval_plus, mbpp, mbpp_plus, apps, custom")
+    ],
+    samples: Annotated[Path, typer.Option("--samples", help="JSON lines with task_id and solution or completion")],
+    output: Annotated[Path | None, typer.Option("--output", help="write one verdict per sample to this file")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="processes; one per core where unset")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="the benchmark's file, or your own tasks for custom")
+    ] = None,
+    isolation: Annotated[str, typer.Option("--isolation", help="auto, namespaces or rlimits")] = "auto",
+) -> None:
+    """Judge somebody's samples and print pass@k; verdicts are those of EvalPlus."""
+    from promptrl.evaluation.check import check_settings, run_check
+
+    settings = check_settings(workers=workers, isolation=isolation)
+    run_check(benchmark, samples, output=output, as_json=as_json, settings=settings, data=data)
+
+
 def main() -> None:
     """Run the command line."""
     run(app)

@@ -19,11 +19,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import Progress
 
 from promptrl.assets import cache_dir
-from promptrl.errors import TaskError
+from promptrl.errors import ConfigError, TaskError
 from promptrl.evaluation.metrics import pass_at_k
 from promptrl.execution import Candidate, Judge, Outcome, SandboxSettings, Status, Verdict, resolve_expected
 from promptrl.execution.extraction import extract_code
@@ -326,6 +327,23 @@ def summary_lines(summary: CheckSummary) -> list[str]:
         lines.append(f"  rows of the benchmark left out ({len(summary.left_out)}):")
         lines += [f"    {row.task_id}: {row.reason}" for row in summary.left_out]
     return lines
+
+
+def check_settings(*, workers: int | None = None, isolation: str = "auto") -> SandboxSettings:
+    """The sandbox of `promptrl check`: strict, as EvalPlus and HumanEval are.
+
+    Raises:
+        ConfigError: when a value is not allowed.
+    """
+    values: dict[str, object] = {"forgiving": False, "isolation": isolation}
+    if workers is not None:
+        values["workers"] = workers
+    try:
+        return SandboxSettings.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(str(part) for part in fault["loc"])
+        raise ConfigError(f"--{key} {fault['input']!r} is not allowed: {fault['msg'].lower()}") from error
 
 
 def run_check(

@@ -70,6 +70,26 @@ def read_content(path: Path) -> tuple[str, str]:
         raise TaskError(f"{path}: cannot be read: {error}") from error
 
 
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file, gzipped or not, with their numbers from 1; blank lines are skipped.
+
+    Raises:
+        TaskError: when the file is missing, unreadable or not UTF-8; the message names the line where there is one.
+    """
+    number = 0
+    try:
+        with path.open("rb") as raw:
+            packed = raw.peek(2)[:2] == b"\x1f\x8b"
+            with gzip.open(raw, "rb") if packed else raw as lines:
+                for number, line in enumerate(lines, start=1):
+                    if line.strip():
+                        yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path}, line {number}: not UTF-8 text") from error
+    except (OSError, EOFError) as error:
+        raise TaskError(f"{path}: cannot be read: {error}") from error
+
+
 def json_lines(text: str, path: Path) -> Iterator[tuple[int, Row]]:
     """The rows of a JSON-lines text with their line numbers, counted from 1; blank lines are skipped.
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final
 
 from promptrl.errors import SandboxError, TaskError
+from promptrl.execution.asserting import needs_objects
 from promptrl.execution.compare import compare, shorten
 from promptrl.execution.pool import Job, Session, WorkerPool
 from promptrl.execution.sandbox import codec, protocol
@@ -141,7 +142,7 @@ def inner_test(test: Test) -> SandboxTest:
             raise TaskError(f"test arguments are not plain data: {shorten(test.args)}")
         return ("call", text, False, lazy)
     if isinstance(test, AssertTest):
-        return ("assert", test.setup, test.source)
+        return ("inside" if needs_objects(test) else "assert", test.setup, test.source)
     return ("stdin", test.stdin.encode("utf-8", "surrogateescape"))
 
 
@@ -203,6 +204,7 @@ class _JudgeSession:
 
     def _result(self, test: Test, status: int, seconds: float, payload: bytes) -> TestResult:
         if status != protocol.VALUE:
+            # What ran beside the candidate may say that an assertion held; a call's outcome is decided by its value.
             held_elsewhere = status in (protocol.HELD, protocol.FALSE) and not isinstance(test, AssertTest)
             return TestResult(Outcome.CRASHED if held_elsewhere else _OUTCOMES[status], _text(payload), seconds)
         if isinstance(test, StdinTest):

@@ -47,6 +47,11 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[_write(descriptor, view) :]
 
 
+def read_some(descriptor: int) -> bytes:
+    """What there is to read, at most 256 kB; empty at the end."""
+    return _read(descriptor, 1 << 18)
+
+
 def read_exactly(descriptor: int, length: int) -> bytes:
     """Read `length` bytes.
 

@@ -26,6 +26,7 @@ globals()["__builtins__"] = dict(vars(builtins))  # a candidate's changes to bui
 MODULE_NAME: Final = "submission"
 FILE_NAME: Final = "<solution>"
 _DETAIL_LIMIT: Final = 300
+_MUTABLE: Final = (list, dict, set, bytearray)
 ENCODE_SECONDS: Final = 20.0
 
 _encode, _decode, _opaque = codec.encode, codec.decode, codec.Opaque
@@ -150,12 +151,15 @@ class Runner:
             return
         namespace, entry = names
         for index in range(start, len(tests)):
-            kind, *content = tests[index]
-            limit = self.job["limits"][index]
-            if kind == "call":
-                self.call(index, limit, entry, *content)
-            else:
-                self.check(index, limit, namespace, *content)
+            self.test(index, tests[index], namespace, entry)
+
+    def test(self, index: int, test: Any, namespace: dict[str, Any], entry: Callable[..., Any]) -> None:
+        kind, *content = test
+        limit = self.job["limits"][index]
+        if kind == "call":
+            self.call(index, limit, entry, *content)
+        else:
+            self.check(index, limit, namespace, *content)
 
     def load(self) -> tuple[dict[str, Any], Callable[..., Any]] | None:
         """Import the candidate; None, with a record that says why, where that fails."""
@@ -208,6 +212,24 @@ class Runner:
         used = clock.disarm()
         seconds = seconds or used
         self.send(index, status, seconds, payload)
+
+    def answer(self, limit: float, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Call for a tester in another process, and send back the result and what became of the arguments."""
+        clock = self.clock
+        status, payload = protocol.TIMEOUT, b""
+        try:
+            try:
+                clock.arm(limit)
+                value = function(*args, **kwargs)
+                payload = _encode((value, tuple(arg if type(arg) in _MUTABLE else None for arg in args)))
+                status = protocol.VALUE
+            except OutOfTime:
+                status = protocol.TIMEOUT
+            except BaseException as exc:
+                status, payload = protocol.EXCEPTION, _encode((codec.type_name_of(exc), describe(exc)))
+        except OutOfTime:
+            status = protocol.TIMEOUT
+        self.send(0, status, clock.disarm(), payload)
 
     def check(self, index: int, limit: float, namespace: dict[str, Any], setup: str, source: str) -> None:
         clock = self.clock

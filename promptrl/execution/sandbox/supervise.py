@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from . import protocol, runner
+from . import protocol, remote, runner
 
 _GRACE: Final = 0.3
 """CPU seconds beyond a limit after which a process that ignored its own timer is killed."""
@@ -47,13 +47,18 @@ class Process:
         self.pipe = pipe
         self.exit_fd = os.pidfd_open(pid)
         self.reader = protocol.RecordReader()
+        self.partner: Process | None = None
         self.open = True
         self.status: int | None = None
         self.mark = time.monotonic()
         self.cpu_mark = 0.0
 
+    def cpu(self) -> float:
+        """CPU seconds used so far by this process and its partner."""
+        return cpu_seconds(self.pid) + (cpu_seconds(self.partner.pid) if self.partner is not None else 0.0)
+
     def restart_clock(self) -> None:
-        self.mark, self.cpu_mark = time.monotonic(), cpu_seconds(self.pid)
+        self.mark, self.cpu_mark = time.monotonic(), self.cpu()
 
     def receive(self) -> bool:
         """Take in what the pipe holds; False when there was nothing."""
@@ -75,12 +80,23 @@ class Process:
                 self.status = status
         return self.status is not None
 
+    def last_status(self) -> int:
+        """How the candidate ended; a tester ends only because its candidate did."""
+        if self.partner is None:
+            return self.status or 0
+        select.select([self.partner.exit_fd], [], [], 1.0)
+        return self.partner.status or 0 if self.partner.ended() else 0
+
     def kill(self) -> None:
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             self.status = os.waitpid(self.pid, 0)[1]
+        if self.partner is not None:
+            self.partner.kill()
 
     def close(self) -> None:
+        if self.partner is not None:
+            self.partner.close()
         os.close(self.pipe)
         os.close(self.exit_fd)
 
@@ -150,7 +166,10 @@ class Supervisor:
         def body(out: int) -> None:
             runner.Runner(self.job, out, self.job["preamble"]).run(start)
 
-        process = Process(*self.spawn(self.job, body, -1, -1))
+        if any(kind == "assert" for kind, *_ in marshal.loads(self.job["tests"])):
+            process = self.spawn_pair(start)
+        else:
+            process = Process(*self.spawn(self.job, body, -1, -1))
         try:
             imported = False
             try:
@@ -176,6 +195,28 @@ class Supervisor:
             process.close()
             self.clear()
 
+    def spawn_pair(self, start: int) -> Process:
+        """A candidate that answers calls, and a tester that makes them; the records are the tester's."""
+        ask, reply = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+
+        def answer(out: int) -> None:
+            os.close(out)
+            os.close(ask[1])
+            os.close(reply[0])
+            remote.serve_calls(runner.Runner(self.job, reply[1], self.job["preamble"]), ask[0])
+
+        def test(out: int) -> None:
+            os.close(ask[0])
+            os.close(reply[1])
+            remote.Tester(self.job, out, ask[1], reply[0], self.job["preamble"]).run(start)
+
+        candidate = Process(*self.spawn(self.job, answer, -1, -1))
+        tester = Process(*self.spawn(self.job, test, -1, -1))
+        for descriptor in (*ask, *reply):
+            os.close(descriptor)
+        tester.partner = candidate
+        return tester
+
     def await_record(self, process: Process, index: int, limit: float) -> tuple[int, float, bytes]:
         """The record of the test that runs now.
 
@@ -198,7 +239,7 @@ class Supervisor:
             if process.ended():
                 if process.receive():
                     continue
-                raise Lost(protocol.CRASHED, signal_name(process.status or 0))
+                raise Lost(protocol.CRASHED, signal_name(process.last_status()))
             wait = self.remaining(process, limit)
             if wait <= 0:
                 process.kill()
@@ -236,7 +277,7 @@ class Supervisor:
     def remaining(self, process: Process, limit: float) -> float:
         """Seconds until it is worth looking again; 0 or less when the time is up."""
         now = time.monotonic()
-        used = cpu_seconds(process.pid) - process.cpu_mark
+        used = process.cpu() - process.cpu_mark
         wall_left = min(process.mark + _WALL_FACTOR * limit + _GRACE, self.deadline + limit) - now
         cpu_left = limit + _GRACE - used
         if cpu_left <= 0.01:

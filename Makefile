@@ -31,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 .PHONY: help setup assets train test test-all lint check bench clean distclean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -9
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -8
 
 setup: $(STAMP)
 

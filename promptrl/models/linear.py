@@ -1,10 +1,14 @@
 """Linear layers packed for CPUs: weights laid out once for the multiplication, as halves or in 8 bits.
 
 A plain float32 product lays the weights out anew at every call, which with few rows costs more than the product.
+Layers that read the same input (queries, keys and values; gate and up) are packed as one, for fewer and larger
+products.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,27 +16,18 @@ from torch import Tensor, nn
 
 from promptrl.errors import ModelError
 
-# Two float32 rows of the same bfloat16 weights: halves hold them exactly but for the tiniest, which lose this much.
+# Halves hold weights that came from bfloat16 exactly, but for the tiniest, which are rounded by up to this much.
 _HALF_LOSS = 2.0**-24
+# Names of sibling layers that are always given the same input, in the architectures of transformers.
+_SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 class HalfLinear(nn.Module):
-    """A linear layer in float32 whose weights are kept as halves; sums are float32.
+    """A linear layer in float32 whose weights are kept as halves; sums are float32."""
 
-    Weights that came from bfloat16 or halves fit without loss (below 6e-5 they are rounded by at most 3e-8).
-    """
-
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        bias = None if linear.bias is None else linear.bias.detach().float()
-        self._packed: Any = torch.ops.quantized.linear_prepack_fp16(linear.weight.detach().float(), bias)
-
-    @staticmethod
-    def fits(weight: Tensor) -> bool:
-        """Whether halves hold these weights."""
-        weight = weight.detach().float()
-        return bool((weight.half().float() - weight).abs().max() <= _HALF_LOSS)
+        self._packed: Any = torch.ops.quantized.linear_prepack_fp16(weight, bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(..., in) float32 to (..., out) float32."""
@@ -48,25 +43,57 @@ class Int8Linear(nn.Module):
     every other row, and an answer would depend on what else is in its batch.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight = linear.weight.detach().float()
         scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127.0
         zeros = torch.zeros(len(weight), dtype=torch.long)
-        quantized = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch announces another home for these kernels
+            quantized = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
         self._packed: Any = torch.ops.quantized.linear_prepack(quantized, None)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
+        self._bias = bias
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(..., in) float to (..., out) of the same dtype."""
         rows = inputs.float()
-        largest = rows.abs().amax(dim=-1, keepdim=True).clamp_min(1e-12)
+        largest = torch.linalg.vector_norm(rows, ord=float("inf"), dim=-1, keepdim=True).clamp_min_(1e-12)
         result: Tensor = torch.ops.quantized.linear_dynamic(rows / largest, self._packed, True)
-        result = result.mul_(largest)
-        if self.bias is not None:
-            result = result.add_(self.bias)
+        result = result.mul_(largest) if self._bias is None else torch.addcmul(self._bias, result, largest)
         return result.to(inputs.dtype)
+
+
+class _Joined:
+    """Several layers of one input computed as one; each of them is given its part."""
+
+    def __init__(self, layer: nn.Module, widths: Sequence[int]) -> None:
+        self.layer = layer
+        self.widths = list(widths)
+        self._inputs: Tensor | None = None
+        self._parts: list[Tensor | None] = []
+
+    def part(self, inputs: Tensor, index: int) -> Tensor:
+        """The outputs of one of the layers; computed for all when the first of them is asked."""
+        if self._inputs is not inputs or self._parts[index] is None:
+            self._parts = list(self.layer(inputs).split(self.widths, dim=-1))
+            self._inputs = inputs
+        result = self._parts[index]
+        assert result is not None
+        self._parts[index] = None
+        if all(part is None for part in self._parts):
+            self._inputs = None  # hold no activations until the next call
+        return result
+
+
+class _Part(nn.Module):
+    """Stands in the model for one of the joined layers."""
+
+    def __init__(self, joined: _Joined, index: int) -> None:
+        super().__init__()
+        self._joined = joined
+        self._index = index
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self._joined.part(inputs, self._index)
 
 
 def can_pack() -> bool:
@@ -87,11 +114,31 @@ def pack_linears(model: nn.Module, *, int8: bool) -> int:
             raise ModelError("quantization 'int8' needs the fbgemm kernels, which this build of torch lacks.")
         return 0
     torch.backends.quantized.engine = "fbgemm"
+    packer = Int8Linear if int8 else HalfLinear
     count = 0
-    for name, module in list(model.named_modules()):
-        if type(module) is not nn.Linear or (not int8 and not HalfLinear.fits(module.weight)):
-            continue
-        parent = model.get_submodule(name.rpartition(".")[0])
-        setattr(parent, name.rpartition(".")[2], Int8Linear(module) if int8 else HalfLinear(module))
-        count += 1
+    for parent in list(model.modules()):
+        linears = {name: child for name, child in parent.named_children() if type(child) is nn.Linear}
+        linears = {name: child for name, child in linears.items() if int8 or _fits_halves(child.weight)}
+        for names in _SIBLINGS:
+            siblings = [linears[name] for name in names if name in linears]
+            if len(siblings) == len(names) and len({sibling.bias is None for sibling in siblings}) == 1:
+                joined = _Joined(_pack(packer, siblings), [sibling.out_features for sibling in siblings])
+                for index, name in enumerate(names):
+                    setattr(parent, name, _Part(joined, index))
+                    del linears[name]
+                    count += 1
+        for name, linear in linears.items():
+            setattr(parent, name, _pack(packer, [linear]))
+            count += 1
     return count
+
+
+def _pack(packer: type[HalfLinear] | type[Int8Linear], linears: Sequence[nn.Linear]) -> nn.Module:
+    weight = torch.cat([linear.weight.detach().float() for linear in linears])
+    biases = [linear.bias for linear in linears]
+    return packer(weight, None if biases[0] is None else torch.cat([bias.detach().float() for bias in biases]))
+
+
+def _fits_halves(weight: Tensor) -> bool:
+    weight = weight.detach().float()
+    return bool((weight.half().float() - weight).abs().max() <= _HALF_LOSS)

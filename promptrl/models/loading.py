@@ -7,7 +7,6 @@ from pathlib import Path
 
 from promptrl.models.base import CodeModel
 from promptrl.models.cache import CachedModel, GenerationCache
-from promptrl.models.causal import CausalModel
 from promptrl.models.settings import ModelSettings
 
 
@@ -23,6 +22,9 @@ def load_model(settings: ModelSettings, *, cache_dir: Path | None, use_cache: bo
         AssetError: If the weights are missing.
         ConfigError: If the settings contradict each other or this machine.
     """
+    # Imported here, so that settings, cache and formats can be had without the seconds that torch takes.
+    from promptrl.models.causal import CausalModel
+
     model: CodeModel = CausalModel(settings, cache_dir=cache_dir)
     if cache_dir is None or not use_cache:
         return model

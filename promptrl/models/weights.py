@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import shutil
+import struct
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -182,7 +183,7 @@ def _convert_gguf(path: Path, folder: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-    except (ValueError, OSError, KeyError, RuntimeError, NotImplementedError, ImportError) as error:
+    except (ValueError, OSError, KeyError, RuntimeError, ImportError, struct.error) as error:
         raise ModelError(f"The GGUF file {path} cannot be read as a model: {_first_line(error)}") from error
 
 

@@ -183,6 +183,7 @@ class Runner:
                 failure, detail = protocol.EXCEPTION, describe(exc)
         except OutOfTime:
             failure = protocol.TIMEOUT
+        clock.armed = False  # between an `except` above and this line stands no call, so no timer can strike
         seconds = clock.disarm()
         self.send(protocol.IMPORT, failure, seconds, _text(detail))
         return (module.__dict__, found) if failure == protocol.READY else None
@@ -209,6 +210,7 @@ class Runner:
                 status, payload = protocol.EXCEPTION, _text(describe(exc))
         except OutOfTime:
             status = protocol.TIMEOUT
+        clock.armed = False
         used = clock.disarm()
         seconds = seconds or used
         self.send(index, status, seconds, payload)
@@ -229,6 +231,7 @@ class Runner:
                 status, payload = protocol.EXCEPTION, _encode((codec.type_name_of(exc), describe(exc)))
         except OutOfTime:
             status = protocol.TIMEOUT
+        clock.armed = False
         self.send(0, status, clock.disarm(), payload)
 
     def check(self, index: int, limit: float, namespace: dict[str, Any], setup: str, source: str) -> None:
@@ -251,6 +254,7 @@ class Runner:
                 status, detail = protocol.EXCEPTION, describe(exc)
         except OutOfTime:
             status = protocol.TIMEOUT
+        clock.armed = False
         used = clock.disarm()
         seconds = seconds or used
         self.send(index, status, seconds, _text(detail))
@@ -288,6 +292,7 @@ def run_program(job: dict[str, Any], index: int, out: int, preamble: dict[str, A
                 status, detail = protocol.EXCEPTION, describe(exc)
     except OutOfTime:
         status = protocol.TIMEOUT
+    clock.armed = False
     seconds = clock.disarm()
     _write_all(out, _pack_record(index, status, seconds, _text(detail)))
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from promptrl.errors import ConfigError
 from promptrl.execution import SandboxSettings
 from promptrl.methods.base import available_methods
-from promptrl.methods.ppo import PPOSettings
+from promptrl.methods.settings import PPOSettings
 from promptrl.models import ModelSettings
 from promptrl.refinement.engine import EpisodeSettings, GenerationSettings
 from promptrl.refinement.operators import OperatorSettings

@@ -102,10 +102,11 @@ def run_experiment(
         The run folder.
     """
     console = console or Console()
-    folder = RunFolder.open(config, output, resume=resume)
-    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
     started = time.monotonic()
     workbench = Workbench(config)
+    workbench.find_files()
+    folder = RunFolder.open(config, output, resume=resume)
+    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
     try:
         folder.write_json("versions.json", versions(workbench))
         _write_splits(folder, workbench, console)
@@ -116,6 +117,11 @@ def run_experiment(
         learning_curve(read_records(folder.path / "train.jsonl"), folder.path / "learning_curve.png")
         wall = {"wall_seconds": round(time.monotonic() - started, 1), "resumed": resume}
         _write_results(folder, workbench, results, console, training=training, **wall)
+    except KeyboardInterrupt:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(
+            f"stopped; what was made is kept, go on with --resume --output {folder.path}"
+        )
+        raise
     finally:
         workbench.close()
     return folder.path
@@ -134,6 +140,7 @@ def run_evaluation(
     console = console or Console()
     workbench = Workbench(config)
     make_method(method, MethodContext(config.environment.actions, config.seed, policy))  # refuse early what cannot run
+    workbench.find_files()
     folder = RunFolder.open(config, output, resume=resume)
     console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
     try:

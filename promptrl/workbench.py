@@ -28,6 +28,10 @@ class Workbench:
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    def find_files(self) -> None:
+        """Find, or fetch, benchmark and weights, so that a run which cannot start leaves nothing behind."""
+        _ = self.splits, self.coder.fingerprint, self.rewriter.fingerprint, self.encoder
+
     @cached_property
     def splits(self) -> Splits:
         """The tasks; expected values are filled in by `tasks`, for the splits that are used."""

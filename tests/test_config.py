@@ -23,8 +23,14 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
         ({"ppo": {"n_stepz": 3}}, r"unknown key 'ppo.n_stepz', did you mean 'n_steps'\?"),
         ({"zebra": 1}, "unknown key 'zebra'; allowed are name, seed, benchmark"),
         ({"operators": {"lexical": {"rate": 1}}}, "unknown key 'operators.lexical.rate'"),
-        ({"benchmark": "humanevil"}, "benchmark is 'humanevil': unknown benchmark; allowed are humaneval, humaneval_plus"),
-        ({"evaluation": {"methods": ["drect"]}}, "unknown method 'drect'; allowed are direct, repeat-direct, random-hybrid"),
+        (
+            {"benchmark": "humanevil"},
+            "benchmark is 'humanevil': unknown benchmark; allowed are humaneval, humaneval_plus",
+        ),
+        (
+            {"evaluation": {"methods": ["drect"]}},
+            "unknown method 'drect'; allowed are direct, repeat-direct, random-hybrid",
+        ),
         ({"environment": {"horizon": 0}}, "environment.horizon is 0: input should be greater than or equal to 1"),
         ({"environment": {"reward": "big"}}, "environment.reward is 'big': input should be 'shaped' or 'binary'"),
         ({"ppo": {"learning_rate": "fast"}}, "ppo.learning_rate is 'fast': input should be a valid number"),
@@ -63,7 +69,7 @@ def test_bad_files_and_overrides(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             load_config(tmp_path / name)
-    with pytest.raises(ConfigError, match="--set 'seed' is not of the form key.subkey=value"):
+    with pytest.raises(ConfigError, match=r"--set 'seed' is not of the form key\.subkey=value"):
         load_config(CONFIGS / "base.yaml", ["seed"])
     with pytest.raises(ConfigError, match="'seed' has no keys below it"):
         load_config(CONFIGS / "base.yaml", ["seed.x=1"])

@@ -1,14 +1,15 @@
 """What a method is: something that chooses, for each running episode, what is tried next.
 
-A method of your own is one class with `choose`, registered under the entry-point group `promptrl.methods`.
+A method of your own is one class with `choose`, made from a `MethodContext` and registered by its package under
+the entry-point group `promptrl.methods`.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -19,6 +20,12 @@ from promptrl.errors import ConfigError
 from promptrl.refinement.episode import Episode, Proposal
 
 ENTRY_POINT_GROUP: Final = "promptrl.methods"
+_OWN_METHODS: Final = {
+    "direct": "promptrl.methods.fixed:Direct",
+    "repeat-direct": "promptrl.methods.fixed:RepeatDirect",
+    "random-hybrid": "promptrl.methods.fixed:RandomHybrid",
+    "ppo": "promptrl.methods.ppo:PPOMethod",
+}
 
 
 class Method(Protocol):
@@ -60,29 +67,16 @@ class MethodContext:
         return self.actions.index(name)
 
 
-MethodFactory = Callable[[MethodContext], Method]
-
-
 def task_rng(seed: int, task_id: str, purpose: str = "") -> np.random.Generator:
     """A generator that depends on the seed and the task alone, so that the order of tasks changes nothing."""
     return np.random.default_rng([seed, zlib.crc32(task_id.encode()), zlib.crc32(purpose.encode())])
 
 
-def available_methods() -> dict[str, MethodFactory]:
-    """The methods of this package and those that installed packages register."""
-    from promptrl.methods.fixed import Direct, RandomHybrid, RepeatDirect
-    from promptrl.methods.ppo import PPOMethod
-
-    methods: dict[str, MethodFactory] = {
-        "direct": Direct,
-        "repeat-direct": RepeatDirect,
-        "random-hybrid": RandomHybrid,
-        "ppo": PPOMethod,
-    }
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.name not in methods:
-            methods[entry.name] = entry.load()
-    return methods
+def available_methods() -> dict[str, EntryPoint]:
+    """The methods of this package and those that installed packages register; none is imported yet."""
+    own = [EntryPoint(name, value, ENTRY_POINT_GROUP) for name, value in _OWN_METHODS.items()]
+    others = [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name not in _OWN_METHODS]
+    return {entry.name: entry for entry in (*own, *others)}
 
 
 def make_method(name: str, context: MethodContext) -> Method:
@@ -94,4 +88,5 @@ def make_method(name: str, context: MethodContext) -> Method:
     methods = available_methods()
     if name not in methods:
         raise ConfigError(f"method {name!r} is unknown; allowed are {', '.join(methods)}")
-    return methods[name](context)
+    method: Method = methods[name].load()(context)
+    return method

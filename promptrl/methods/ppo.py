@@ -6,12 +6,11 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecMonitor
@@ -22,33 +21,9 @@ from promptrl.envs.vector_env import PromptRefinementVectorEnv
 from promptrl.errors import ConfigError, RunError
 from promptrl.methods.base import MethodContext
 from promptrl.refinement.episode import Episode
-from promptrl.settings import Settings
+from promptrl.methods.settings import PPOSettings
 
 CHECKPOINT: Final = "checkpoint"
-
-
-class PPOSettings(Settings):
-    """PPO's hyperparameters under Stable-Baselines3's names, with its meaning; steps are environment steps."""
-
-    total_timesteps: int = Field(4096, ge=1, description="environment steps, counted over all environments")
-    n_envs: int = Field(8, ge=1)
-    n_steps: int = Field(32, ge=1, description="steps per environment and rollout")
-    batch_size: int = Field(64, ge=2)
-    n_epochs: int = Field(4, ge=1)
-    learning_rate: float = Field(3e-4, gt=0)
-    gamma: float = Field(0.99, ge=0, le=1)
-    gae_lambda: float = Field(0.95, ge=0, le=1)
-    clip_range: float = Field(0.2, gt=0)
-    ent_coef: float = Field(0.01, ge=0)
-    vf_coef: float = Field(0.5, ge=0)
-    max_grad_norm: float = Field(0.5, gt=0)
-    normalize_advantage: bool = True
-    target_kl: float | None = Field(None, gt=0)
-    net_arch: tuple[int, ...] = (64, 64)
-    activation_fn: Literal["tanh", "relu"] = "tanh"
-    save_freq: int = Field(
-        256, ge=1, description="environment steps between checkpoints, taken at the end of a rollout"
-    )
 
 
 ProgressHook = Callable[[int, int, dict[str, float]], None]

@@ -143,7 +143,7 @@ def test_next_step_and_disabled_autoreset(judge: Judge) -> None:
         make_engine(never, judge, horizon=1), TASKS, num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP
     )
     env.reset(seed=0)
-    last, _, _, truncations, infos = env.step(zeros)
+    _, _, _, truncations, infos = env.step(zeros)
     assert truncations.all()
     assert list(infos["action"]) == ["direct", "direct"]
     _, rewards, terminations, truncations, infos = env.step(zeros)

@@ -131,5 +131,5 @@ def test_unknown_method_and_missing_policy() -> None:
         make_method("genetic", MethodContext(ACTIONS, 0))
     with pytest.raises(ConfigError, match="needs a trained agent"):
         make_method("ppo", MethodContext(ACTIONS, 0))
-    with pytest.raises(ConfigError, match="there is no trained agent at nowhere.zip"):
+    with pytest.raises(ConfigError, match=r"there is no trained agent at nowhere\.zip"):
         make_method("ppo", MethodContext(ACTIONS, 0, policy=Path("nowhere.zip")))

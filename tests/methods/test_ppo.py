@@ -33,7 +33,9 @@ def make_env(judge: Judge, n_envs: int = 4, **settings: object) -> PromptRefinem
     rewrite = " Add the number to `x` and return it."
     tasks = [
         # A rewrite has to keep the numbers, so the scripted one gets instructions without any.
-        type(task)(**{**{f: getattr(task, f) for f in task.__slots__}, "instruction": "Add something to the value `x`."})
+        type(task)(
+            **{**{f: getattr(task, f) for f in task.__slots__}, "instruction": "Add something to the value `x`."}
+        )
         for task in TASKS
     ]
     engine = make_engine(only_rewritten, judge, rewrite=lambda request: rewrite, **settings)

@@ -19,8 +19,35 @@ from promptrl.tasks.task import CallTest, Task, TestSuite
 from tests.scripted import HashingEncoder, ScriptedModel
 
 WORDS = st.sampled_from(
-    "write a function to find the shared `elements_1` of 3 given lists. return sorted values, not None. 'ab' my_key "
-    "carefully compute number quickly. Check whether camelCase works.".split()
+    [
+        "write",
+        "a",
+        "function",
+        "to",
+        "find",
+        "the",
+        "shared",
+        "`elements_1`",
+        "of",
+        "3",
+        "given",
+        "lists.",
+        "return",
+        "sorted",
+        "values,",
+        "not",
+        "None.",
+        "'ab'",
+        "my_key",
+        "carefully",
+        "compute",
+        "number",
+        "quickly.",
+        "Check",
+        "whether",
+        "camelCase",
+        "works.",
+    ]
 )
 INSTRUCTIONS = st.lists(WORDS, min_size=1, max_size=40).map(" ".join)
 
@@ -30,7 +57,9 @@ def episode_of(instruction: str, *others: tuple[str, float], seed: int = 0) -> E
     suite = TestSuite("base", (CallTest((1,), 2),))
     task = Task("T/1", "t", instruction, prompt.contract, suite, entry_point="f")
     episode = Episode(task, suite, 5, np.random.default_rng(seed), prompt, prompt)
-    episode.population = [Individual(prompt.with_instruction(text), rate) for text, rate in ((instruction, 0.0), *others)]
+    episode.population = [
+        Individual(prompt.with_instruction(text), rate) for text, rate in ((instruction, 0.0), *others)
+    ]
     return episode
 
 
@@ -42,7 +71,9 @@ def failed_step(instruction: str) -> Step:
 
 @settings(max_examples=150, deadline=None)
 @given(INSTRUCTIONS, INSTRUCTIONS, st.integers(0, 2**32), st.floats(0, 1))
-def test_lexical_never_touches_what_is_protected_and_always_differs(first: str, second: str, seed: int, rate: float) -> None:
+def test_lexical_never_touches_what_is_protected_and_always_differs(
+    first: str, second: str, seed: int, rate: float
+) -> None:
     episode = episode_of(first, (second, rate), seed=seed)
     (proposal,) = Lexical(HashingEncoder()).propose([episode])
     assert proposal.prompt.contract == episode.original.contract
@@ -70,7 +101,9 @@ def test_no_operator_in_any_order_changes_the_contract_or_protected_spans(
 
 
 def test_lexical_is_fixed_by_the_episodes_generator() -> None:
-    texts = [Lexical(HashingEncoder()).propose([episode_of("Find the biggest value of `xs`.", seed=4)]) for _ in range(2)]
+    texts = [
+        Lexical(HashingEncoder()).propose([episode_of("Find the biggest value of `xs`.", seed=4)]) for _ in range(2)
+    ]
     assert texts[0] == texts[1]
 
 
@@ -116,7 +149,10 @@ def semantic(answer: str, **settings_: object) -> tuple[Semantic, ScriptedModel]
         ("```python\ndef f(x): return 2\n", "rewrite empty; prompt kept"),
         ("Find the biggest value of the list.", "rewrite dropped `xs`; prompt kept"),
         ("Find the biggest value of `xs`.", "rewrite changed nothing; prompt kept"),
-        ("Bananas grow in `xs` quite far away from any computer whatsoever, they say.", "rewrite drifted from the task"),
+        (
+            "Bananas grow in `xs` quite far away from any computer whatsoever, they say.",
+            "rewrite drifted from the task",
+        ),
         ("`xs` " + "word " * 300, "rewrite longer than allowed; prompt kept"),
     ],
 )

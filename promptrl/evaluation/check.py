@@ -31,7 +31,7 @@ from promptrl.execution.extraction import extract_code
 from promptrl.execution.judge import overall
 from promptrl.execution.source import parse
 from promptrl.tasks import AssertTest, Benchmark, LeftOut, Task, TestSuite, load_benchmark
-from promptrl.tasks.benchmark import read_lines
+from promptrl.tasks.benchmark import parse_json, read_lines
 
 _CHUNK: Final = 128
 """Samples that are judged, written and forgotten together."""
@@ -168,10 +168,7 @@ def _names(benchmark: Benchmark) -> dict[str, Task]:
 def _read(path: Path, tasks: Mapping[str, Task], benchmark: Benchmark) -> Iterator[Sample]:
     for number, line in read_lines(path):
         where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise TaskError(f"{where}: not valid JSON ({error})") from error
+        row = parse_json(line, where)
         if not isinstance(row, dict):
             raise TaskError(f"{where}: expected a JSON object, found {type(row).__name__}")
         yield _sample(row, where, tasks, benchmark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,8 +67,8 @@ def read_content(path: Path) -> tuple[str, str]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
         return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: cannot be read: {error}") from error
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: cannot be read: {_why(error)}") from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -86,8 +87,26 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                         yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise TaskError(f"{path}, line {number}: not UTF-8 text") from error
-    except (OSError, EOFError) as error:
-        raise TaskError(f"{path}: cannot be read: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise TaskError(f"{path}: cannot be read: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def parse_json(text: str, where: str) -> object:
+    """The value of a JSON text.
+
+    Raises:
+        TaskError: when it is not JSON; the message begins with `where`.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TaskError(f"{where}: not valid JSON ({error.msg} at column {error.colno})") from error
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{where}: not valid JSON ({error})") from error
 
 
 def json_lines(text: str, path: Path) -> Iterator[tuple[int, Row]]:
@@ -100,10 +119,7 @@ def json_lines(text: str, path: Path) -> Iterator[tuple[int, Row]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise TaskError(f"{path}, line {number}: not valid JSON ({error})") from error
+        row = parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict):
             raise TaskError(f"{path}, line {number}: expected a JSON object, found {type(row).__name__}")
         yield number, row

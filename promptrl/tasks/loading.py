@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from promptrl.tasks.apps import apps_task
 from promptrl.tasks.benchmark import Benchmark, LeftOut, Row, RowError, json_lines, read_content
 from promptrl.tasks.custom import read_custom
 from promptrl.tasks.human_eval import human_eval_plus_task, human_eval_task
-from promptrl.tasks.mbpp import faulty_rows, mbpp_plus_task, mbpp_task
+from promptrl.tasks.mbpp import mbpp_plus_task, mbpp_task
 from promptrl.tasks.task import Task
 
 BENCHMARKS: Final[dict[str, str | None]] = {
@@ -83,7 +82,6 @@ def _source(name: str, path: Path | None) -> Path:
 def _tasks(name: str, text: str, source: Path) -> tuple[list[Task], list[LeftOut]]:
     tasks: dict[str, Task] = {}
     left_out: list[LeftOut] = []
-    faulty = {row.task_id: row.reason for row in faulty_rows()} if name == "mbpp" else {}
     for number, row in json_lines(text, source):
         try:
             task = _MAKERS[name](row)
@@ -93,9 +91,6 @@ def _tasks(name: str, text: str, source: Path) -> tuple[list[Task], list[LeftOut
         if task.task_id in tasks:
             left_out.append(LeftOut(task.task_id, f"line {number} repeats the id of an earlier row"))
             continue
-        if task.task_id in faulty:
-            metadata = {**task.metadata, "faulty": faulty[task.task_id]}
-            task = dataclasses.replace(task, metadata=metadata)
         tasks[task.task_id] = task
     return list(tasks.values()), left_out
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 import math
 from collections.abc import Callable
-from functools import cache
-from importlib import resources
 from typing import Final
 
 from promptrl.tasks.asserts import called_names, count_whole, parse_tests
-from promptrl.tasks.benchmark import LeftOut, Row, RowError, text_of, texts_of
+from promptrl.tasks.benchmark import Row, RowError, text_of, texts_of
 from promptrl.tasks.mbpp_types import restore_arguments
 from promptrl.tasks.plus import input_suite
 from promptrl.tasks.task import Comparison, Task, TestSuite
@@ -20,6 +17,13 @@ FEW_SHOT_IDS: Final = range(1, 11)
 TEST_IDS: Final = range(11, 511)
 VALIDATION_IDS: Final = range(511, 601)
 TRAIN_IDS: Final = range(601, 975)
+
+FAULTY: Final[dict[str, str]] = {}
+"""Rows whose own solution fails their own tests, with the reason; they are neither trained nor validated on.
+
+Empty on purpose: under CPython 3.11 all 974 solutions pass. A test runs them all, so a row that fails
+under another Python is found there and belongs here.
+"""
 
 _AS_SETS: Final = frozenset(
     {
@@ -78,8 +82,13 @@ def mbpp_task(row: Row) -> Task:
         plus=TestSuite("plus", plus) if plus else None,
         entry_point=entry_point,
         canonical_solution=code,
-        metadata={"visible_tests": 1, "whole_asserts": count_whole(base + plus)},
+        metadata={"visible_tests": 1, "whole_asserts": count_whole(base + plus)} | _fault(number),
     )
+
+
+def _fault(number: int | str) -> dict[str, object]:
+    reason = FAULTY.get(f"Mbpp/{number}")
+    return {"faulty": reason} if reason else {}
 
 
 def _instruction(row: Row) -> str:
@@ -183,11 +192,3 @@ _ALTERNATIVES: Final[dict[str, Callable[[tuple[object, ...]], tuple[object, ...]
     "are_equivalent": lambda _: (True, False),
     "sum_div": lambda _: (0,),
 }
-
-
-@cache
-def faulty_rows() -> tuple[LeftOut, ...]:
-    """The rows of MBPP whose own solution fails its own tests, each with the reason, in the order of their ids."""
-    text = resources.files("promptrl.tasks").joinpath("mbpp_faulty.json").read_text(encoding="utf-8")
-    rows: dict[str, str] = json.loads(text)
-    return tuple(LeftOut(task_id, reason) for task_id, reason in rows.items())

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from promptrl.envs.task_order import TaskOrderName
 from promptrl.errors import ConfigError
 from promptrl.execution import SandboxSettings
 from promptrl.methods.base import available_methods
@@ -28,6 +29,7 @@ class EnvironmentSettings(EpisodeSettings):
     """The environment's episode, state and actions."""
 
     state: StateName = "prompt"
+    task_order: TaskOrderName = "shuffled"
     actions: tuple[str, ...] = ("direct", "lexical", "semantic")
 
     @field_validator("actions")

@@ -111,6 +111,7 @@ class Workbench:
             self.tasks(split),
             num_envs=num_envs or self.config.ppo.n_envs,
             state=self.config.environment.state,
+            task_order=self.config.environment.task_order,
             autoreset_mode=autoreset_mode,
             render_mode=render_mode,
             on_step=on_step,
@@ -152,8 +153,14 @@ def make_env(
         render_mode: None, `"human"` or `"ansi"`.
     """
     workbench = shared_workbench(config)
-    state = workbench.config.environment.state
-    return PromptRefinementEnv(workbench.engine(), workbench.tasks(split), state=state, render_mode=render_mode)
+    settings = workbench.config.environment
+    return PromptRefinementEnv(
+        workbench.engine(),
+        workbench.tasks(split),
+        state=settings.state,
+        task_order=settings.task_order,
+        render_mode=render_mode,
+    )
 
 
 def make_vector_env(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from promptrl.envs.render import RENDER_MODES, check_render_mode, render_step
 from promptrl.envs.slot import Slot, reset_info, step_info, task_id_option
+from promptrl.envs.task_order import TaskOrderName, TaskStatistics
 from promptrl.refinement.engine import RefinementEngine
 from promptrl.refinement.state import StateName, observe, state_bounds
 from promptrl.tasks.task import Task
@@ -45,7 +46,8 @@ class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
     ## Episode
 
     One task. `terminated` when all reward tests pass; `truncated` at the horizon; never both. `reset` draws
-    tasks in shuffled epochs without repeats; `options={"task_id": ...}` picks one.
+    tasks in shuffled epochs without repeats, or (`task_order="curriculum"`) weighted to those neither always nor
+    never solved; `options={"task_id": ...}` picks one.
 
     ## Info
 
@@ -65,6 +67,7 @@ class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
         tasks: Sequence[Task],
         *,
         state: StateName = "prompt",
+        task_order: TaskOrderName = "shuffled",
         render_mode: str | None = None,
     ) -> None:
         self.engine = engine
@@ -73,7 +76,8 @@ class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
         low, high = state_bounds(state, len(engine.actions))
         self.observation_space = gym.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gym.spaces.Discrete(len(engine.actions))
-        self.slot = Slot(engine, tasks, self.np_random)
+        statistics = TaskStatistics(len(tasks)) if task_order == "curriculum" else None
+        self.slot = Slot(engine, tasks, self.np_random, statistics)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -89,6 +93,7 @@ class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
         """One attempt: refine the prompt by `action`, have it answered, run the reward tests."""
         episode = self.slot.current()
         (step,) = self.engine.step([episode], [int(action)])
+        self.slot.stepped()
         if self.render_mode == "human":
             print(render_step(episode, step))
         return self._observation(), step.reward, step.terminated, step.truncated, step_info(episode, step)

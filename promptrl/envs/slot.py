@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from promptrl.envs.task_order import TaskOrder
+from promptrl.envs.task_order import TaskOrder, TaskStatistics
 from promptrl.errors import ConfigError
 from promptrl.refinement.engine import RefinementEngine
 from promptrl.refinement.episode import Episode, Proposal, Step
@@ -23,21 +23,33 @@ class Slot:
     generator per episode, so that an episode's draws do not depend on how long the ones before it were.
     """
 
-    def __init__(self, engine: RefinementEngine, tasks: Sequence[Task], rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        engine: RefinementEngine,
+        tasks: Sequence[Task],
+        rng: np.random.Generator,
+        statistics: TaskStatistics | None = None,
+    ) -> None:
         self.engine = engine
         self.tasks = tasks
+        self.statistics = statistics
         self.seed(rng)
         self.episode: Episode | None = None
 
     def seed(self, rng: np.random.Generator) -> None:
         self.rng = rng
-        self.order = TaskOrder(self.tasks, rng)
+        self.order = TaskOrder(self.tasks, rng, self.statistics)
 
     def begin(self, task_id: str | None = None) -> Episode:
         """Start the next task's episode, or that of the named task (which leaves the order as it is)."""
         task = self.order.next() if task_id is None else self.order.by_id(task_id)
         self.episode = self.engine.start(task, np.random.default_rng(int(self.rng.integers(2**63))))
         return self.episode
+
+    def stepped(self) -> None:
+        """Let the task order know when the step just made has ended the episode."""
+        if self.episode is not None and self.episode.done:
+            self.order.ended(self.episode.task, self.episode.steps[-1].terminated)
 
     def current(self) -> Episode:
         """The running episode.

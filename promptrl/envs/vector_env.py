@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from promptrl.envs.render import RENDER_MODES, check_render_mode, render_step
 from promptrl.envs.slot import Slot, reset_info, step_info, task_id_option
+from promptrl.envs.task_order import TaskOrderName, TaskStatistics
 from promptrl.errors import ConfigError
 from promptrl.refinement.engine import RefinementEngine
 from promptrl.refinement.episode import Episode, Step
@@ -36,6 +37,7 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         tasks: the tasks of this environment's split.
         num_envs: n.
         state: which state is observed, see `promptrl.refinement.state`.
+        task_order: `"shuffled"` epochs, or a `"curriculum"` whose statistics all sub-environments share.
         autoreset_mode: `AutoresetMode.SAME_STEP` (default; the last observation and info of an ended episode
             are in `infos["final_obs"]` and `infos["final_info"]`), `NEXT_STEP` or `DISABLED`.
         render_mode: `"human"` prints each step, `"ansi"` returns it as text.
@@ -49,6 +51,7 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         *,
         num_envs: int = 1,
         state: StateName = "prompt",
+        task_order: TaskOrderName = "shuffled",
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
         on_step: StepHook | None = None,
@@ -67,7 +70,8 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.on_step = on_step
-        self.slots = [Slot(engine, tasks, seeding.np_random()[0]) for _ in range(num_envs)]
+        self.statistics = TaskStatistics(len(tasks)) if task_order == "curriculum" else None
+        self.slots = [Slot(engine, tasks, seeding.np_random()[0], self.statistics) for _ in range(num_envs)]
         self._ended = np.zeros(num_envs, dtype=np.bool_)
         self._observations = np.zeros((num_envs, low.shape[0]), dtype=np.float32)
 
@@ -118,6 +122,7 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         own_infos: dict[int, dict[str, Any]] = {}
         for i, episode, step in zip(running, episodes, steps, strict=True):
             rewards[i], terminations[i], truncations[i] = step.reward, step.terminated, step.truncated
+            self.slots[i].stepped()
             own_infos[i] = step_info(episode, step)
             if self.on_step:
                 self.on_step(i, episode, step)
@@ -155,7 +160,11 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
 
     def state_dict(self) -> dict[str, Any]:
         """Where every sub-environment stands, for a checkpoint."""
-        return {"slots": [slot.state_dict() for slot in self.slots], "ended": self._ended.tolist()}
+        return {
+            "slots": [slot.state_dict() for slot in self.slots],
+            "ended": self._ended.tolist(),
+            "statistics": self.statistics.state_dict() if self.statistics else None,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a `state_dict()` of a vector with as many sub-environments and the same tasks."""
@@ -165,6 +174,8 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
             )
         for slot, stored in zip(self.slots, state["slots"], strict=True):
             slot.load_state_dict(stored)
+        if self.statistics and state["statistics"]:
+            self.statistics.load_state_dict(state["statistics"])
         self._ended = np.array(state["ended"], dtype=np.bool_)
         self._observations = self._observe(range(self.num_envs))
 

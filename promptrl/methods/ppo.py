@@ -20,8 +20,8 @@ from promptrl.envs.sb3 import SB3VecEnv
 from promptrl.envs.vector_env import PromptRefinementVectorEnv
 from promptrl.errors import ConfigError, RunError
 from promptrl.methods.base import MethodContext
-from promptrl.refinement.episode import Episode
 from promptrl.methods.settings import PPOSettings
+from promptrl.refinement.episode import Episode
 
 CHECKPOINT: Final = "checkpoint"
 
@@ -155,6 +155,7 @@ class _TrainingCallback(BaseCallback):
         self.on_progress = on_progress
         self.records_state = records_state
         self._saved_at: int | None = None
+        self._threads = torch.get_num_threads()
         self._reset_counts()
 
     def _reset_counts(self) -> None:
@@ -167,10 +168,12 @@ class _TrainingCallback(BaseCallback):
         self._before: dict[int, float] = {}
 
     def _on_rollout_start(self) -> None:
+        torch.set_num_threads(self._threads)
         if self._saved_at is None or self.num_timesteps - self._saved_at >= self.settings.save_freq:
             self._save()
 
     def _on_training_end(self) -> None:
+        torch.set_num_threads(self._threads)
         self._save()
 
     def _save(self) -> None:
@@ -210,6 +213,8 @@ class _TrainingCallback(BaseCallback):
         missed, before = self._missed, self._before
         self._reset_counts()
         self._missed, self._before = missed, before  # episodes run on over the end of a rollout
+        # The update's networks are so small that threads wait for each other longer than they compute.
+        torch.set_num_threads(1)
 
 
 def _save_agent(agent: PPO, path: Path) -> None:

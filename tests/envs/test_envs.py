@@ -224,6 +224,29 @@ def test_an_environment_without_tasks_is_refused(judge: Judge) -> None:
         PromptRefinementEnv(make_engine(never, judge), [])
 
 
+def test_the_curriculum_prefers_tasks_neither_always_nor_never_solved(judge: Judge) -> None:
+    def answer(request: GenerationRequest) -> str:
+        # Task 1 is always solved, task 2 every other time, tasks 3 to 6 never.
+        number, batches = number_of(request), len(engine.coder.batches)  # type: ignore[attr-defined]
+        return right(number) if number == 1 or (number == 2 and batches % 2) else wrong(number)
+
+    engine = make_engine(answer, judge, horizon=1)
+    env = PromptRefinementVectorEnv(engine, TASKS, num_envs=4, task_order="curriculum")
+    env.reset(seed=0)
+    for _ in range(60):
+        env.step(np.zeros(4, dtype=np.int64))
+    assert env.statistics is not None
+    assert env.statistics.episodes.sum() == 240
+    assert env.statistics.weights().argmax() == 1
+    assert env.statistics.episodes.argmax() == 1
+    assert env.statistics.weights().min() > 0
+    assert env.statistics.weights().sum() == pytest.approx(1)
+    state = env.state_dict()
+    restored = PromptRefinementVectorEnv(engine, TASKS, num_envs=4, task_order="curriculum")
+    restored.load_state_dict(state)
+    assert restored.state_dict() == state
+
+
 def test_state_dict_brings_back_running_episodes(judge: Judge) -> None:
     def make() -> PromptRefinementVectorEnv:
         return PromptRefinementVectorEnv(make_engine(even_tasks, judge, horizon=4), TASKS, num_envs=3)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from decimal import Decimal
 from typing import Final
 
+from promptrl.tasks.asserts import parse_quietly
 from promptrl.tasks.benchmark import Row, RowError, text_of
 from promptrl.tasks.task import CallTest, StdinTest, Task, Test, TestSuite
 
@@ -158,11 +158,7 @@ def _solution(row: Row) -> str:
         except (ValueError, RecursionError):
             return ""
     for source in value if isinstance(value, list) else ():
-        if isinstance(source, str):
-            try:
-                ast.parse(source)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
+        if isinstance(source, str) and parse_quietly(source) is not None:
             return source
     return ""
 

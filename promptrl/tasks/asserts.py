@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -227,15 +228,22 @@ def parse_tests(sources: Sequence[str], *, callee: str, setup: str = "", what: s
     return tuple(tests)
 
 
+def parse_quietly(source: str) -> ast.Module | None:
+    """The tree of a program, or None where it does not parse; a bad escape in a benchmark's code warns nobody."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def called_names(sources: Sequence[str]) -> list[str]:
     """The plain names called in the texts, outermost first, each once; texts that do not parse are skipped."""
     names: dict[str, None] = {}
     for source in sources:
-        try:
-            tree = ast.parse(source.strip())
-        except (SyntaxError, ValueError):
-            continue
-        for node in ast.walk(tree):
+        tree = parse_quietly(source.strip())
+        for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 names.setdefault(node.func.id)
     return list(names)

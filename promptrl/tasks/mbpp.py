@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from promptrl.tasks.asserts import called_names, count_whole, parse_tests
+from promptrl.tasks.asserts import called_names, count_whole, parse_quietly, parse_tests
 from promptrl.tasks.benchmark import Row, RowError, text_of, texts_of
 from promptrl.tasks.mbpp_types import restore_arguments
 from promptrl.tasks.plus import input_suite
@@ -104,12 +104,12 @@ def _entry_point(row: Row, asserts: list[str], code: str) -> str:
     if isinstance(given, str) and given.isidentifier():
         return given
     called = called_names(asserts)
-    try:
-        defined = {node.name for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    except (SyntaxError, ValueError):
-        defined = set()
+    tree = parse_quietly(code)
+    body = tree.body if tree else []
+    defined = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     chosen = next((name for name in called if name in defined), called[0] if called else None)
     if chosen is None:
+        parse_tests(asserts, callee="")  # says which of them is not Python, where that is why
         raise RowError("no tests: no assert of test_list calls a function")
     return chosen
 

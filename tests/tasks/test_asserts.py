@@ -1,0 +1,112 @@
+"""Asserts taken apart into call and expected value, without running anything."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptrl.tasks.asserts import constant_value, parse_tests, split_assert, statements_to_tests
+from promptrl.tasks.benchmark import RowError
+from promptrl.tasks.task import AssertTest, CallTest, Comparison
+
+
+def split(source: str) -> CallTest | None:
+    return split_assert(ast.parse(source).body[0], "f")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("assert f(1, 2) == 3", CallTest((1, 2), 3)),
+        ("assert 3 == f(1, 2)", CallTest((1, 2), 3)),
+        ("assert (f([1, (2, 3)])) == {'a': -1}, 'message'", CallTest(([1, (2, 3)],), {"a": -1})),
+        ("assert f() is None", CallTest((), None)),
+        ("assert f('x') is True", CallTest(("x",), True)),
+        ("assert f('x')", CallTest(("x",), True, Comparison.TRUTH)),
+        ("assert not f('x')", CallTest(("x",), False, Comparison.TRUTH)),
+        ("assert abs(f(2.5) - 0.5) < 1e-6", CallTest((2.5,), 0.5, atol=1e-6)),
+        ("assert abs(2.0 / 3.0 - f(2)) <= 1e-6", CallTest((2,), 2 / 3, atol=1e-6)),
+        ("assert math.fabs(f(2) - 1) < 0.1", CallTest((2,), 1.0, atol=0.1)),
+        ("assert f(1.0/3) == [0] * 3 + [1]", CallTest((1 / 3,), [0, 0, 0, 1])),
+        ("assert set(f([1])) == set((4, 5))", CallTest(([1],), {4, 5}, Comparison.SET)),
+        ("assert f({1, 2}, -5) == 2**10", CallTest(({1, 2}, -5), 1024)),
+    ],
+)
+def test_forms_that_split(source: str, expected: CallTest) -> None:
+    assert split(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "assert g(1) == 2",
+        "assert f(x) == 2",
+        "assert f(1) == y",
+        "assert f(1) != 2",
+        "assert f(1) > 2",
+        "assert f(1) == f(2)",
+        "assert int(f(1)) == 2",
+        "assert f(*[1]) == 2",
+        "assert f(a=1) == 2",
+        "assert f(1) == 2 == 2",
+        "assert f(1) is x",
+        "assert set(f(1)) == [1]",
+        "assert abs(f(1) - x) < 1e-6",
+        "assert f(9**9**9) == 1",
+        "assert f([0] * 10**9) == 1",
+        "assert f(1/0) == 1",
+        "f(1) == 2",
+    ],
+)
+def test_other_forms_do_not(source: str) -> None:
+    assert split(source) is None
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(values, max_size=3), values)
+def test_every_literal_comes_back_with_its_types(args: list[object], expected: object) -> None:
+    found = split(f"assert f({', '.join(map(repr, args))}) == {expected!r}")
+    assert found is not None
+    assert repr((found.args, found.expected)) == repr((tuple(args), expected))
+
+
+def test_a_constant_is_never_a_name() -> None:
+    with pytest.raises(ValueError, match="not a constant"):
+        constant_value(ast.parse("__import__('os')", mode="eval").body)
+
+
+def test_statements_run_before_the_asserts_that_need_them() -> None:
+    body = ast.parse(
+        "import math\nassert candidate(1) == 1\nxs = [1, 2]\nassert candidate(xs) == 2\n"
+        "assert True, 'nothing'\nfor x in xs:\n    assert candidate(x) == x\nprint('done')\n"
+    ).body
+    tests = statements_to_tests(body, callee="candidate", entry_point="check", setup="def helper(): ...")
+    before = "def helper(): ...\nimport math\nxs = [1, 2]"
+    assert tests == [
+        CallTest((1,), 1),
+        AssertTest("assert check(xs) == 2", before),
+        AssertTest("for x in xs:\n    assert check(x) == x", before),
+    ]
+
+
+def test_blank_and_commented_asserts_hold_no_test() -> None:
+    assert parse_tests(["   ", "# nothing", "'text'", "assert True"], callee="f") == ()
+
+
+def test_an_assert_that_is_not_python_is_named() -> None:
+    with pytest.raises(RowError, match="test 2 is not Python"):
+        parse_tests(["assert f(1) == 1", "assert f("], callee="f")

@@ -91,6 +91,13 @@ def main() -> None:
     run(app)
 
 
+def run_function(function: Callable[..., Any]) -> None:
+    """Run one command's function as a program of its own; what `scripts/` does."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command()(function)
+    run(alone)
+
+
 def run(command: Callable[[], Any]) -> None:
     """Run a command; an error a user can mend ends in one sentence and exit code 2."""
     try:

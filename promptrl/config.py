@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from promptrl.envs.task_order import TaskOrderName
 from promptrl.errors import ConfigError
 from promptrl.execution import SandboxSettings
 from promptrl.methods.base import available_methods
@@ -29,7 +28,7 @@ class EnvironmentSettings(EpisodeSettings):
     """The environment's episode, state and actions."""
 
     state: StateName = "prompt"
-    task_order: TaskOrderName = "shuffled"
+    task_order: Literal["shuffled", "curriculum"] = "shuffled"
     actions: tuple[str, ...] = ("direct", "lexical", "semantic")
 
     @field_validator("actions")

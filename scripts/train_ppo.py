@@ -1,8 +1,6 @@
 """Train a PPO agent and evaluate it beside the baselines: `python scripts/train_ppo.py --config mbpp_plus.yaml`."""
 
-import typer
-
-from promptrl.cli import run, train
+from promptrl.cli import run_function, train
 
 if __name__ == "__main__":
-    run(lambda: typer.run(train))
+    run_function(train)

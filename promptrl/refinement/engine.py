@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,14 @@ from promptrl.models.base import CodeModel, GenerationRequest
 from promptrl.refinement.episode import Episode, Individual, Proposal, Step
 from promptrl.refinement.operators import Operator
 from promptrl.refinement.prompt import Prompt
+from promptrl.refinement.recent import Recent
 from promptrl.refinement.reward import REWARDS, RewardName
 from promptrl.settings import Settings
 from promptrl.tasks.task import Task, TestSuite
 
 TestProtocol = Literal["paper", "held_out"]
+
+_REMEMBERED: Final = 4096
 
 
 class EpisodeSettings(Settings):
@@ -113,13 +116,17 @@ class RefinementEngine:
         self.seed = seed
         self.seconds: dict[str, float] = defaultdict(float)
         self._reward = REWARDS[episode.reward]
+        self._codes: Recent[tuple[str, str], str | None] = Recent(_REMEMBERED)
+        self._verdicts: Recent[tuple[str, str, str | None], Verdict] = Recent(_REMEMBERED)
+        self._reward_suites: dict[str, TestSuite] = {}
+        self._report_suites: dict[str, TestSuite] = {}
 
     def start(self, task: Task, rng: np.random.Generator, *, horizon: int | None = None) -> Episode:
         """A new episode of `task`; `rng` will be the only randomness of its operators."""
         prompt = Prompt.from_task(task)
         return Episode(
             task=task,
-            suite=reward_suite(task, self.episode_settings.protocol),
+            suite=self._reward_suites.setdefault(task.task_id, reward_suite(task, self.episode_settings.protocol)),
             horizon=horizon or self.episode_settings.horizon,
             rng=rng,
             prompt=prompt,
@@ -149,18 +156,14 @@ class RefinementEngine:
             generations = self.coder.generate(requests)
         with self._timed("judging"):
             # What the answer was made to start with (an opened fence, or the stub) is part of the code.
-            extracted = [
-                extract_code(
-                    request.prefill + generation.text, entry_point=episode.task.entry_point, stub=episode.task.stub
-                )
+            codes = [
+                self._extract(request.prefill + generation.text, episode.task)
                 for episode, request, generation in zip(episodes, requests, generations, strict=True)
             ]
-            verdicts = self.judge.judge(
-                [Candidate(found.code, e.task, e.suite) for e, found in zip(episodes, extracted, strict=True)]
-            )
+            verdicts = self._judge([Candidate(c, e.task, e.suite) for e, c in zip(episodes, codes, strict=True)])
         steps = []
-        for episode, name, proposal, draw, generation, found, verdict in zip(
-            episodes, names, proposals, draws, generations, extracted, verdicts, strict=True
+        for episode, name, proposal, draw, generation, code, verdict in zip(
+            episodes, names, proposals, draws, generations, codes, verdicts, strict=True
         ):
             index = len(episode.steps)
             solved = verdict.pass_rate == 1.0
@@ -170,7 +173,7 @@ class RefinementEngine:
                 prompt=proposal.prompt,
                 draw=draw,
                 generation=generation,
-                code=found.code,
+                code=code,
                 verdict=verdict,
                 reward=self._reward(verdict),
                 terminated=solved,
@@ -198,7 +201,7 @@ class RefinementEngine:
         jobs = [(episode, step) for episode in episodes for step in episode.steps]
         fresh = [(e, s) for e, s in jobs if self.episode_settings.protocol == "held_out" and e.task.plus is not None]
         with self._timed("judging"):
-            verdicts = iter(self.judge.judge([Candidate(s.code, e.task, report_suite(e.task)) for e, s in fresh]))
+            verdicts = iter(self._judge([Candidate(s.code, e.task, self._report_suite(e.task)) for e, s in fresh]))
         judged = {(id(e), s.index): next(verdicts) for e, s in fresh}
         return [[judged.get((id(e), s.index), s.verdict) for s in e.steps] for e in episodes]
 
@@ -228,6 +231,26 @@ class RefinementEngine:
                     f"a proposal for {episode.task.task_id} changes the task's contract, which no operator may"
                 )
         return ordered, names
+
+    def _extract(self, answer: str, task: Task) -> str | None:
+        """The code in an answer; the same answer to the same task is looked at once."""
+        key = (task.task_id, answer)
+        if key not in self._codes:
+            self._codes[key] = extract_code(answer, entry_point=task.entry_point, stub=task.stub).code
+        return self._codes[key]
+
+    def _judge(self, candidates: Sequence[Candidate]) -> list[Verdict]:
+        """Verdicts; the same code against the same suite is judged once."""
+        keys = [(c.task.task_id, c.suite.name, c.code) for c in candidates]
+        fresh = {key: c for key, c in zip(keys, candidates, strict=True) if key not in self._verdicts}
+        new = dict(zip(fresh, self.judge.judge(list(fresh.values())), strict=True))
+        verdicts = [new.get(key) or self._verdicts[key] for key in keys]
+        self._verdicts.update(new)
+        return verdicts
+
+    def _report_suite(self, task: Task) -> TestSuite:
+        """One object per task, as the judge prepares a suite once."""
+        return self._report_suites.setdefault(task.task_id, report_suite(task))
 
     def _request(self, episode: Episode, prompt: Prompt, draw: int) -> GenerationRequest:
         """The draw-th answer to a prompt: the first is greedy, the others are sampled."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from promptrl.refinement.episode import Episode, Individual, Proposal
@@ -149,6 +150,8 @@ class WordVectors(Protocol):
 
     def nearest_words(self, word: str, k: int = 10) -> list[tuple[str, float]]: ...
 
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
     def similarity(self, a: str, b: str) -> float: ...
 
 
@@ -160,29 +163,33 @@ class Lexical:
         self.settings = settings or LexicalSettings()
 
     def propose(self, episodes: Sequence[Episode]) -> list[Proposal]:
-        return [self._offspring(episode) for episode in episodes]
-
-    def _offspring(self, episode: Episode) -> Proposal:
-        rng, known = episode.rng, {individual.prompt.instruction for individual in episode.population}
-        known.add(episode.prompt.instruction)
-        original = episode.original.render()
+        proposals: dict[int, Proposal] = {}
         for _ in range(self.settings.attempts):
-            child = self._breed(episode.population or [Individual(episode.prompt, 0.0)], rng)
-            prompt = episode.prompt.with_instruction(child)
-            if (
-                child not in known
-                and protected_spans(child) >= protected_spans(episode.original.instruction)
-                and self.vectors.similarity(prompt.render(), original) >= self.settings.similarity_floor
-            ):
-                return Proposal(prompt)
-        # Each was a copy or drifted too far: one sentence of guidance on the original is the least edit.
-        for index in rng.permutation(len(SENTENCES)):
-            child = _append(episode.original.instruction, SENTENCES[index])
-            if child not in known:
-                return Proposal(
-                    episode.prompt.with_instruction(child), note="edit budget spent; least edit of the original"
-                )
-        return Proposal(episode.prompt, note="no new offspring found; prompt kept")
+            # One more offspring for every episode still without one, and one batched encoding for all of them.
+            bred = {}
+            for index, episode in enumerate(episodes):
+                if index not in proposals and (prompt := self._offspring(episode)) is not None:
+                    bred[index] = prompt
+            if not bred:
+                continue
+            near = self._similarities([(prompt, episodes[index].original) for index, prompt in bred.items()])
+            for (index, prompt), similarity in zip(bred.items(), near, strict=True):
+                if similarity >= self.settings.similarity_floor:
+                    proposals[index] = Proposal(prompt)
+            if len(proposals) == len(episodes):
+                break
+        return [proposals.get(index) or _least_edit(episode) for index, episode in enumerate(episodes)]
+
+    def _offspring(self, episode: Episode) -> Prompt | None:
+        """One offspring, unless it is a prompt of the episode already or lost a protected span."""
+        child = self._breed(episode.population or [Individual(episode.prompt, 0.0)], episode.rng)
+        kept = protected_spans(child) >= protected_spans(episode.original.instruction)
+        return episode.prompt.with_instruction(child) if kept and child not in _known(episode) else None
+
+    def _similarities(self, pairs: Sequence[tuple[Prompt, Prompt]]) -> list[float]:
+        """Cosine of each pair of prompts."""
+        vectors = self.vectors.encode([prompt.render() for pair in pairs for prompt in pair])
+        return [float(vectors[2 * i] @ vectors[2 * i + 1]) for i in range(len(pairs))]
 
     def _breed(self, population: Sequence[Individual], rng: np.random.Generator) -> str:
         mother = self._select(population, rng)
@@ -297,8 +304,18 @@ def insert_phrase(tokens: Sequence[Token], rng: np.random.Generator) -> list[Tok
     return edited or phrase
 
 
-def _append(instruction: str, sentence: str) -> str:
-    return f"{instruction.rstrip()} {sentence}".strip()
+def _known(episode: Episode) -> set[str]:
+    return {episode.prompt.instruction, *(individual.prompt.instruction for individual in episode.population)}
+
+
+def _least_edit(episode: Episode) -> Proposal:
+    """Where every offspring was a copy or drifted too far: one new sentence of guidance on the original."""
+    known = _known(episode)
+    for index in episode.rng.permutation(len(SENTENCES)):
+        child = f"{episode.original.instruction.rstrip()} {SENTENCES[index]}".strip()
+        if child not in known:
+            return Proposal(episode.prompt.with_instruction(child), note="edit budget spent; least edit taken")
+    return Proposal(episode.prompt, note="no new offspring found; prompt kept")
 
 
 def _editable(tokens: Sequence[Token]) -> list[int]:

@@ -25,11 +25,9 @@ def compare(value: object, expected: object, test: CallTest) -> bool:
     comparison that cannot be made is a wrong answer.
     """
     try:
-        if any(_matches(value, answer, test) for answer in (expected, *test.alternatives)):
-            return True
+        return any(_matches(value, answer, test) for answer in (expected, *test.alternatives))
     except Exception:  # comparing hostile or odd values may fail in as many ways as there are types
         return False
-    return False
 
 
 def _matches(value: object, expected: object, test: CallTest) -> bool:
@@ -38,7 +36,7 @@ def _matches(value: object, expected: object, test: CallTest) -> bool:
         return _is_root(test.args[0], plain, test.atol)
     if test.comparison is Comparison.TRUTH:
         # A value with no plain form is an object, and those are true unless their class says otherwise.
-        return (isinstance(plain, Opaque) or _truth(plain)) == wanted
+        return bool((isinstance(plain, Opaque) or _truth(plain)) == wanted)
     if test.comparison is Comparison.NOT_NONE:
         exact = _same_presence(plain, wanted)
     elif test.comparison is Comparison.SET:
@@ -76,7 +74,7 @@ def _equal(value: Any, expected: Any) -> bool:
 def _same_presence(value: object, expected: object) -> bool:
     # The expected value is known either as itself or as whether there is one.
     present = expected if isinstance(expected, bool) else expected is not None
-    return value == present if isinstance(value, bool) else (value is not None) == present
+    return (value if isinstance(value, bool) else value is not None) == present
 
 
 def _same_set(value: Any, expected: Any) -> bool:

@@ -190,7 +190,7 @@ def _key(task: Task) -> str:
     for test in _tests(task):
         if isinstance(test, CallTest):
             try:
-                state.update(marshal.dumps(test.args, 2))
+                state.update(marshal.dumps(test.args, 2))  # type: ignore[arg-type]
             except ValueError:
                 state.update(codec.encode(test.args))
             state.update(b"deferred" if test.expected is DEFERRED else b"given")

@@ -47,6 +47,8 @@ def isolation_level(settings: SandboxSettings | None = None) -> IsolationReport:
             active.append("seccomp")
         if report["landlock"]:
             active.append(f"landlock (ABI {report['landlock']})")
+        if not report["processes"]:
+            active.append("no new processes")
         active += ["no new privileges, no capabilities", "rlimits"]
         missing.update({name: reason for name, reason in report["missing"].items() if name not in missing})
         return IsolationReport(isolation, tuple(active), missing)

@@ -133,7 +133,7 @@ def inner_test(test: Test) -> SandboxTest:
         lazy = test.comparison is Comparison.SET
         text = codec.encode(test.args)
         try:
-            native = marshal.dumps(test.args, 2)
+            native = marshal.dumps(test.args, 2)  # type: ignore[arg-type]
             if codec.encode(marshal.loads(native)) == text:
                 return ("call", native, True, lazy)
         except ValueError:

@@ -186,7 +186,12 @@ class Worker:
             raise SandboxError(f"the sandbox process ended while it was set up: {last or 'no message'}") from None
         self._process.stderr.close()
         if "error" in answer:
-            raise SandboxError(str(answer["error"]))
+            raise SandboxError(
+                f"candidates cannot be confined on this machine ({answer['error']}); "
+                "set `sandbox.isolation: rlimits` to go on with resource limits, and no namespaces"
+                if self._temp is None
+                else f"the sandbox cannot be set up: {answer['error']}"
+            )
         report: dict[str, Any] = answer["report"]
         return report
 

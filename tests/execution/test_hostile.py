@@ -1,5 +1,7 @@
 """Code that tries to pass without being right, to harm the machine, or to stay: each with its exact verdict."""
 
+# ruff: noqa: E501 - programs on one line each
+
 from __future__ import annotations
 
 import os
@@ -58,7 +60,8 @@ LIES = {
     "int subclass": "class I(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\ndef add(a, b): return I(7)",
     "str subclass": "class S(str):\n    __eq__ = lambda s, o: True\n    __hash__ = str.__hash__\ndef add(a, b): return S('x')",
     "list subclass": "class L(list):\n    __eq__ = lambda s, o: True\n    __iter__ = None\ndef add(a, b): return L([9])",
-    "zero difference": YES + "    __sub__ = __rsub__ = lambda s, o: 0\n    __abs__ = lambda s: 0\ndef add(a, b): return Yes()",
+    "zero difference": YES
+    + "    __sub__ = __rsub__ = lambda s, o: 0\n    __abs__ = lambda s: 0\ndef add(a, b): return Yes()",
     "lying class name": "def add(a, b): return type('int', (), {'__eq__': lambda s, o: True, '__hash__': None})()",
     "metaclass": "class M(type):\n    __eq__ = lambda s, o: True\n    __hash__ = type.__hash__\n    mro = type.mro\n"
     "class I(metaclass=M): pass\ndef add(a, b): return I",
@@ -217,7 +220,11 @@ def test_the_first_process_of_the_sandbox_cannot_be_killed(judge: Judge) -> None
 RESOURCES = {
     "list of a billion": ("def add(a, b): return [0] * 10**9", "error", "exception"),
     "growing list": ("def add(a, b):\n    x = [0]\n    while True: x += x", "error", "exception"),
-    "10 GB file": ("def add(a, b):\n    f = open('big', 'wb')\n    while True: f.write(bytes(2**20))", "error", "exception"),
+    "10 GB file": (
+        "def add(a, b):\n    f = open('big', 'wb')\n    while True: f.write(bytes(2**20))",
+        "error",
+        "exception",
+    ),
     "sparse file": ("def add(a, b):\n    open('big', 'wb').truncate(10 * 2**30)", "error", "exception"),
     "endless loop": ("def add(a, b):\n    while True: pass", "timeout", "timeout"),
     "loop that swallows": (

@@ -71,7 +71,7 @@ class CodecError(ValueError):
     """Text that is not a value in this encoding."""
 
 
-class _TooLarge(Exception):
+class _TooLargeError(Exception):
     pass
 
 
@@ -83,7 +83,7 @@ _NAMED_TYPES: Final = {
 }
 _SEQUENCE_TAGS: Final[dict[type, str]] = {list: "l", tuple: "t", set: "s", frozenset: "f", deque: "q"}
 _MAPPING_TAGS: Final[dict[type, str]] = {dict: "d", OrderedDict: "od", Counter: "ct", defaultdict: "d"}
-_VIEW_TYPES: Final = (type({}.keys()), type({}.items()))
+_VIEW_TYPES: Final[tuple[type, ...]] = (type({}.keys()), type({}.items()))
 
 # The C encoder itself, made now: replacing `json.dumps` or any method of `json.JSONEncoder` later changes nothing.
 _join = "".join
@@ -109,7 +109,7 @@ class _Packer:
     def count(self, number: int) -> None:
         self.items += number
         if self.items > MAX_ITEMS:
-            raise _TooLarge
+            raise _TooLargeError
 
     def pack(self, value: Any, depth: int = 0) -> Any:
         kind = type(value)
@@ -133,7 +133,7 @@ class _Packer:
         kinds = set(map(type, items))
         if kinds <= _ATOMS:
             return items
-        if kinds == {int} and -_NATIVE_INT < min(items) and max(items) < _NATIVE_INT:
+        if kinds == {int} and min(items) > -_NATIVE_INT and max(items) < _NATIVE_INT:
             return items
         pack, deeper = self.pack, depth + 1
         return [item if type(item) in _ATOMS else pack(item, deeper) for item in items]
@@ -151,8 +151,8 @@ class _Packer:
             return ["D", str(value)]
         if kind is Fraction:
             return ["F", hex(value.numerator), hex(value.denominator)]
-        if kind is type and _NAMED_TYPES.get(value.__name__) is value:
-            return ["y", value.__name__]
+        if isinstance(value, type) and kind is type and _NAMED_TYPES.get(type_name_of_class(value)) is value:
+            return ["y", type_name_of_class(value)]
         if value is Ellipsis:
             return ["e"]
         plain = plain_of(value)
@@ -169,8 +169,12 @@ def _flatten(pairs: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
 
 def type_name_of(value: object) -> str:
     """The class's own name, without calling anything that the class defines; at most 80 characters."""
-    name = type.__dict__["__name__"].__get__(type(value))
-    return str.__str__(name)[:80]
+    return type_name_of_class(type(value))
+
+
+def type_name_of_class(kind: type) -> str:
+    """The name of a class as `type` keeps it; at most 80 characters."""
+    return str.__str__(type.__dict__["__name__"].__get__(kind))[:80]
 
 
 def plain_of(value: Any) -> Any:
@@ -204,7 +208,7 @@ _PLAIN_READERS: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (bytes, lambda value: bytes.__getitem__(value, slice(None))),
     (bytearray, lambda value: bytes(bytearray.__getitem__(value, slice(None)))),
     (list, lambda value: list.__getitem__(value, slice(None))),
-    (tuple, lambda value: tuple(list(tuple.__iter__(value)))),
+    (tuple, lambda value: tuple(tuple.__iter__(value))),
     (set, lambda value: set(set.__iter__(value))),
     (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
     (dict, lambda value: dict(dict.items(value))),
@@ -219,7 +223,7 @@ def encode(value: Any) -> bytes:
     """
     try:
         text = _join(_c_encode(_Packer().pack(value), 0)).encode("ascii")
-    except _TooLarge:
+    except _TooLargeError:
         text = b""
     if text and len(text) <= MAX_TEXT:
         return text

@@ -1,5 +1,8 @@
 """Moving this process into namespaces of its own: nothing of the host to see, signal, reach or write."""
 
+# Plain system calls and their errno, as in the code around them:
+# ruff: noqa: PTH101, PTH102, PTH103, PTH106, PTH112, PTH115, PTH116, PTH120, PTH211
+
 from __future__ import annotations
 
 import ctypes

@@ -5,6 +5,7 @@ Everything here is inherited by the processes forked later and cannot be undone 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -36,7 +37,8 @@ _SYSCALLS: Final[dict[str, dict[str, int]]] = {
         "clock_settime": 227, "adjtimex": 159, "clock_adjtime": 305, "syslog": 103, "io_uring_setup": 425,
         "socket": 41, "connect": 42, "bind": 49, "listen": 50, "personality": 135,
         "setpriority": 141, "sched_setaffinity": 203, "sched_setscheduler": 144, "memfd_secret": 447,
-        "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240, "clone": 56, "clone3": 435, "fork": 57, "vfork": 58, "kill": 62, "tgkill": 234, "tkill": 200,
+        "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
+        "clone": 56, "clone3": 435, "fork": 57, "vfork": 58, "kill": 62, "tgkill": 234, "tkill": 200,
         "pidfd_open": 434, "pidfd_send_signal": 424, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "prctl": 157,
     },
     "aarch64": {
@@ -50,7 +52,8 @@ _SYSCALLS: Final[dict[str, dict[str, int]]] = {
         "clock_settime": 112, "adjtimex": 171, "clock_adjtime": 266, "syslog": 116, "io_uring_setup": 425,
         "socket": 198, "connect": 203, "bind": 200, "listen": 201, "personality": 92,
         "setpriority": 140, "sched_setaffinity": 122, "sched_setscheduler": 119, "memfd_secret": 447,
-        "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180, "clone": 220, "clone3": 435, "kill": 129, "tgkill": 131, "tkill": 130,
+        "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
+        "clone": 220, "clone3": 435, "kill": 129, "tgkill": 131, "tkill": 130,
         "pidfd_open": 434, "pidfd_send_signal": 424, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "prctl": 167,
     },
 }  # fmt: skip
@@ -97,10 +100,8 @@ def drop_capabilities() -> None:
             _prctl(_PR_CAPBSET_DROP, capability)
         except OSError:
             break  # beyond the last one, or not ours to drop
-    try:
+    with contextlib.suppress(OSError):
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    except OSError:
-        pass
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     empty = ctypes.create_string_buffer(24)
     if _libc.capset(header, empty) != 0:

@@ -42,6 +42,7 @@ _read, _write = os.read, os.write
 
 
 def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`, however often it takes."""
     view = memoryview(data)
     while view:
         view = view[_write(descriptor, view) :]
@@ -69,14 +70,17 @@ def read_exactly(descriptor: int, length: int) -> bytes:
 
 
 def read_frame(descriptor: int) -> bytes:
+    """Read one frame; raises EOFError where the other side closed."""
     return read_exactly(descriptor, FRAME.unpack(read_exactly(descriptor, FRAME.size))[0])
 
 
 def write_frame(descriptor: int, data: bytes) -> None:
+    """Write `data` with its length before it."""
     write_all(descriptor, FRAME.pack(len(data)) + data)
 
 
 def pack_record(index: int, status: int, seconds: float, payload: bytes) -> bytes:
+    """One record as it goes through a pipe."""
     return RECORD.pack(index, status, seconds, len(payload)) + payload
 
 

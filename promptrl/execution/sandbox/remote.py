@@ -8,6 +8,7 @@ report that it held.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import marshal
 import types
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class _OutOfTime(BaseException):
     """The candidate used up the test's time."""
 
 
-class _Raised(Exception):
+class _RaisedError(Exception):
     """The candidate raised something that is not a builtin exception."""
 
 
@@ -200,11 +201,10 @@ class Tester:
         except ValueError:
             raise _Gone from None
         known = getattr(builtins, str(kind), None)
-        usable = isinstance(known, type) and issubclass(known, Exception) and known is not UnicodeDecodeError
-        try:
-            error = known(text) if usable else _Raised(text)
-        except TypeError:
-            error = _Raised(text)
+        error: Any = _RaisedError(text)
+        if isinstance(known, type) and issubclass(known, Exception):
+            with contextlib.suppress(TypeError):  # one that takes more than a message
+                error = known(text)
         error.remote = str(text)
         raise error
 

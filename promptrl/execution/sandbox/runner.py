@@ -6,13 +6,13 @@ reports values, and the judge, outside, compares them.
 
 from __future__ import annotations
 
-import _signal
 import atexit
 import builtins
 import marshal
 import os
 import posix
 import resource
+import signal
 import sys
 import time
 import types
@@ -32,8 +32,8 @@ ENCODE_SECONDS: Final = 20.0
 _encode, _decode, _opaque = codec.encode, codec.decode, codec.Opaque
 _pack_record, _write_all = protocol.pack_record, protocol.write_all
 _cpu_time, _getrusage, _self_usage = time.process_time, resource.getrusage, resource.RUSAGE_SELF
-_setitimer, _timer_wall, _timer_cpu = _signal.setitimer, _signal.ITIMER_REAL, _signal.ITIMER_PROF
-_signal_handler, _sigalrm, _sigprof = _signal.signal, _signal.SIGALRM, _signal.SIGPROF
+_setitimer, _timer_wall, _timer_cpu = signal.setitimer, signal.ITIMER_REAL, signal.ITIMER_PROF
+_signal_handler, _sigalrm, _sigprof = signal.signal, signal.SIGALRM, signal.SIGPROF
 _run_exit_handlers = atexit._run_exitfuncs
 _loads, _exit, _compile, _exec = marshal.loads, posix._exit, compile, exec
 
@@ -301,7 +301,7 @@ def _end_of_program() -> None:
     """Do what the interpreter does when a program ends: wait for its threads, run exit handlers, write output."""
     threading = sys.modules.get("threading")
     if threading is not None:
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading._shutdown()
     _run_exit_handlers()
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None and hasattr(stream, "flush"):

@@ -16,6 +16,17 @@ _GRACE: Final = 0.3
 """CPU seconds beyond a limit after which a process that ignored its own timer is killed."""
 _WALL_FACTOR: Final = 8.0
 """A process may take this many times its CPU limit on the wall clock before it is killed, however busy the machine."""
+_RECORDS: Final = frozenset(
+    {
+        protocol.VALUE,
+        protocol.EXCEPTION,
+        protocol.TIMEOUT,
+        protocol.CRASHED,
+        protocol.HELD,
+        protocol.FALSE,
+        protocol.RETURNED,
+    }
+)
 _CHUNK: Final = 1 << 18
 
 Spawn = Callable[[dict[str, Any], Callable[[int], None], int, int], tuple[int, int]]
@@ -101,7 +112,7 @@ class Process:
         os.close(self.exit_fd)
 
 
-class Lost(Exception):
+class LostError(Exception):
     """The process gives no further records; `status` and `detail` stand for the test that was running."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -183,7 +194,7 @@ class Supervisor:
                 while self.next < self.total and not self.stopped and self.timeouts < self.job["max_timeouts"]:
                     status, seconds, payload = self.await_record(process, self.next, self.limits[self.next])
                     self.record(status, seconds, payload)
-            except Lost as lost:
+            except LostError as lost:
                 if imported:
                     self.restarts += 1
                     self.record(lost.status, 0.0, lost.detail.encode())
@@ -221,7 +232,7 @@ class Supervisor:
         """The record of the test that runs now.
 
         Raises:
-            Lost: the process died, wrote nonsense, or was killed because its time was up.
+            LostError: the process died, wrote nonsense, or was killed because its time was up.
         """
         process.restart_clock()
         poll = select.poll()
@@ -239,17 +250,17 @@ class Supervisor:
             if process.ended():
                 if process.receive():
                     continue
-                raise Lost(protocol.CRASHED, signal_name(process.last_status()))
+                raise LostError(protocol.CRASHED, signal_name(process.last_status()))
             wait = self.remaining(process, limit)
             if wait <= 0:
                 process.kill()
-                raise Lost(protocol.TIMEOUT, "killed: it ignored its time limit")
+                raise LostError(protocol.TIMEOUT, "killed: it ignored its time limit")
             ready = {descriptor for descriptor, _ in poll.poll(max(1, int(wait * 1000)))}
             if self.source in ready:
                 # The judge sends nothing while a job runs but the word to stop it; or it is gone.
                 protocol.read_frame(self.source)
                 self.stopped = True
-                raise Lost(protocol.TIMEOUT, "stopped by the judge")
+                raise LostError(protocol.TIMEOUT, "stopped by the judge")
             if process.pipe in ready and not process.receive() and not process.open:
                 poll.unregister(process.pipe)
 
@@ -260,18 +271,10 @@ class Supervisor:
             record = (index - 1, 0, 0.0, b"")
         if record is None:
             return None
-        allowed = (protocol.READY,) if index == protocol.IMPORT else ()
-        allowed += (
-            protocol.VALUE,
-            protocol.EXCEPTION,
-            protocol.TIMEOUT,
-            protocol.HELD,
-            protocol.FALSE,
-            protocol.RETURNED,
-        )
+        allowed = _RECORDS | {protocol.READY} if index == protocol.IMPORT else _RECORDS
         if record[0] != index or record[1] not in allowed:
             process.kill()
-            raise Lost(protocol.CRASHED, "the candidate wrote into the result channel")
+            raise LostError(protocol.CRASHED, "the candidate wrote into the result channel")
         return record[1:]
 
     def remaining(self, process: Process, limit: float) -> float:
@@ -282,7 +285,7 @@ class Supervisor:
         cpu_left = limit + _GRACE - used
         if cpu_left <= 0.01:
             return 0.0
-        return min(wall_left, cpu_left)
+        return float(min(wall_left, cpu_left))
 
     # -- programs: one process for each test ---------------------------------------------------------------------
 
@@ -302,7 +305,7 @@ class Supervisor:
                 status, seconds, payload = self.await_record(process, index, self.limits[index])
                 if status == protocol.VALUE:
                     payload = b""
-            except Lost as lost:
+            except LostError as lost:
                 status, seconds, payload = lost.status, 0.0, lost.detail.encode()
                 left = process.status
                 if lost.status == protocol.CRASHED and left is not None and os.WIFEXITED(left):

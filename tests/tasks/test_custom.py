@@ -1,0 +1,122 @@
+"""A user's own tasks: the documented example runs, and every mistake is one sentence with file, row and key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from promptrl.errors import TaskError
+from promptrl.execution import Candidate, Judge, Status
+from promptrl.tasks import AssertTest, CallTest, StdinTest, Task, load_benchmark
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_tasks.yaml"
+
+
+@pytest.fixture(scope="module")
+def example() -> dict[str, Task]:
+    return dict(load_benchmark("custom", path=EXAMPLE).by_id)
+
+
+def test_the_example_passes_its_own_tests(example: dict[str, Task], judge: Judge) -> None:
+    candidates = [
+        Candidate(task.canonical_solution, task, suite)
+        for task in example.values()
+        for suite in (task.base, task.plus)
+        if suite is not None
+    ]
+    assert len(candidates) == 6
+    assert [verdict.status for verdict in judge.judge(candidates)] == [Status.PASSED] * 6
+
+
+def test_wrong_answers_to_the_example_fail(example: dict[str, Task], judge: Judge) -> None:
+    wrong = {
+        "slugify": "def slugify(title):\n    return title.lower()\n",
+        "mean_and_spread": "def mean_and_spread(numbers):\n    return (0.15, 0.1)\n",
+        "running_total": "print(6)\n",
+    }
+    verdicts = judge.judge([Candidate(wrong[name], task, task.base) for name, task in example.items()])
+    assert [verdict.status for verdict in verdicts] == [Status.FAILED] * 3
+
+
+def test_what_the_example_becomes(example: dict[str, Task]) -> None:
+    slugify, spread, total = example.values()
+    assert slugify.contract == "assert slugify('Hello, World') == 'hello-world'"
+    assert slugify.metadata["visible_tests"] == 1
+    assert slugify.base.tests[0] == CallTest(("Hello, World",), "hello-world")
+    assert slugify.plus is not None
+    assert isinstance(slugify.plus.tests[2], AssertTest)
+    assert spread.contract.startswith("def mean_and_spread")
+    assert spread.metadata["visible_tests"] == 0
+    assert spread.plus is not None
+    assert [test.atol for test in (*spread.base, *spread.plus) if isinstance(test, CallTest)] == [1e-9] * 3 + [0.001]
+    assert total.style == "stdin"
+    assert total.entry_point is None
+    assert total.base.tests == (StdinTest("1\n2\n3\n", "1\n3\n6\n"),)
+
+
+def test_json_lines_hold_the_same_tasks(example: dict[str, Task], tmp_path: Path) -> None:
+    rows = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["tasks"]
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert load_benchmark("custom", path=path).tasks == tuple(example.values())
+
+
+TASK = {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"test": []}, "key 'test': unknown key"),
+        ({"prompt": None}, "key 'prompt': input should be a valid string"),
+        ({"prompt": "  "}, "key 'prompt': string should have at least 1 character"),
+        ({"tests": []}, "key 'tests': list should have at least 1 item"),
+        ({"tests": ["# nothing"]}, "key 'tests', item 1: holds no assert that could fail"),
+        ({"tests": ["assert add(1, 2) == 3", "assert add(1"]}, "key 'tests', item 2: assert 1 is not Python"),
+        ({"tests": [{"args": [1, 2]}]}, "key 'tests.0.expected': field required"),
+        ({"tests": [{"stdin": "1", "stdout": "1"}]}, "tests 1 must be an assert or {args, expected}"),
+        ({"entry_point": None}, "tests 1 must be {stdin, stdout}"),
+        ({"entry_point": None, "style": "function"}, "style 'function' needs entry_point"),
+        ({"entry_point": "not a name"}, "key 'entry_point': string should match pattern"),
+        ({"atol": -1}, "key 'atol': input should be greater than or equal to 0, given '-1'"),
+        ({"style": "class"}, "key 'style': input should be 'function' or 'stdin'"),
+    ],
+)
+def test_every_mistake_is_one_sentence(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    path = tmp_path / "tasks.yaml"
+    row = {key: value for key, value in (TASK | change).items() if value is not None or key == "prompt"}
+    path.write_text(yaml.safe_dump([TASK | {"id": "first"}, row]), encoding="utf-8")
+    with pytest.raises(TaskError) as caught:
+        load_benchmark("custom", path=path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}, task 2 (id 'add'): ")
+    assert said in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected a list of tasks"),
+        ("[]", "holds no tasks"),
+        ("tasks: {a: 1}", "expected a list of tasks"),
+        ("a: [", "not valid YAML"),
+        ("- 1", "task 1"),
+        (yaml.safe_dump([TASK, TASK]), "task 2: key 'id': 'add' is already the id of task 1"),
+    ],
+)
+def test_unusable_files_are_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "tasks.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TaskError, match=r"tasks\.yaml") as caught:
+        load_benchmark("custom", path=path)
+    assert said in str(caught.value)
+
+
+def test_one_task_alone_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "task.yaml"
+    path.write_text(yaml.safe_dump(TASK), encoding="utf-8")
+    assert [task.task_id for task in load_benchmark("custom", path=path).tasks] == ["add"]

@@ -130,22 +130,28 @@ class _Loaded:
         settings = owner.settings
         self.settings, self.style = settings, owner.style
         folder = owner.folder
+        packs = settings.quantization == "int8" or owner._packs_halves()
         options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "local_files_only": True}
         try:
             with quiet_transformers():
                 config = AutoConfig.from_pretrained(folder, **options)
                 self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, **options)
                 model: Any = AutoModelForCausalLM.from_pretrained(
-                    folder, config=config, dtype=owner.dtype, attn_implementation="sdpa", **options
+                    folder,
+                    config=config,
+                    # Packing takes the weights as they are stored, which spares a float32 copy of the whole model.
+                    dtype="auto" if packs else owner.dtype,
+                    attn_implementation="sdpa",
+                    **options,
                 )
         except (ValueError, OSError, KeyError, RuntimeError, ImportError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
             raise ModelError(f"The model in {folder} cannot be loaded: {reason}") from error
         model.eval().requires_grad_(False)
-        if settings.quantization == "int8" or owner._packs_halves():
+        if packs:
             packed = pack_linears(model, int8=settings.quantization == "int8")
             logger.debug("Packed %d linear layers for the CPU.", packed)
-        model.to(owner.device)
+        model.to(device=owner.device, dtype=owner.dtype)
         text_config = config.get_text_config()
         limits = [getattr(text_config, "max_position_embeddings", None), settings.max_context]
         if getattr(text_config, "use_sliding_window", True):

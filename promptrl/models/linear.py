@@ -140,5 +140,8 @@ def _pack(packer: type[HalfLinear] | type[Int8Linear], linears: Sequence[nn.Line
 
 
 def _fits_halves(weight: Tensor) -> bool:
-    weight = weight.detach().float()
+    """Whether halves hold the weights: those stored in 16 bits do unless they are huge, others seldom."""
+    weight = weight.detach()
+    if weight.dtype in (torch.bfloat16, torch.float16):
+        return bool(weight.abs().max() < torch.finfo(torch.float16).max)
     return bool((weight.half().float() - weight).abs().max() <= _HALF_LOSS)

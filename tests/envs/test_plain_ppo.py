@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from promptrl.envs import PromptRefinementVectorEnv
@@ -16,6 +17,7 @@ from tests.scripted import make_engine, make_task, number_of, right, wrong
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plain_ppo.py"
 
 
+@pytest.mark.usefixtures("one_torch_thread")
 def test_plain_ppo_learns(judge: Judge) -> None:
     spec = importlib.util.spec_from_file_location("plain_ppo", EXAMPLE)
     assert spec is not None

@@ -19,6 +19,8 @@ from promptrl.methods.ppo import PPOSettings, train
 from promptrl.models.base import GenerationRequest
 from tests.scripted import make_engine, make_task, number_of, right, wrong
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 TASKS = [make_task(number) for number in range(1, 5)]
 SMALL = PPOSettings(total_timesteps=64, n_envs=4, n_steps=4, batch_size=8, n_epochs=2, save_freq=16)
 

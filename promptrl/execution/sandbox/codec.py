@@ -151,8 +151,9 @@ class _Packer:
             return ["D", str(value)]
         if kind is Fraction:
             return ["F", hex(value.numerator), hex(value.denominator)]
-        if isinstance(value, type) and kind is type and _NAMED_TYPES.get(type_name_of_class(value)) is value:
-            return ["y", type_name_of_class(value)]
+        if kind is type:
+            name = type_name_of_class(value)
+            return ["y", name] if _NAMED_TYPES.get(name) is value else ["x", "type"]
         if value is Ellipsis:
             return ["e"]
         plain = plain_of(value)

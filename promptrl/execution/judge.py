@@ -62,7 +62,7 @@ class Judge:
                 Job(
                     partial(self._message, candidate),
                     partial(_JudgeSession, candidate.suite, self.settings.stop_when_decided),
-                    self.settings.wall_limit,
+                    self._wall_limit(candidate.suite),
                 )
             )
 
@@ -88,7 +88,13 @@ class Judge:
             limits,
             style=task.style,
             setup=task.setup,
+            wall_limit=self._wall_limit(candidate.suite),
         )
+
+    def _wall_limit(self, suite: TestSuite) -> float:
+        """The limit of a candidate in seconds of the wall clock; a suite that is slow in itself (Mbpp/599) gets more."""
+        references = sum(test.reference_seconds or 0.0 for test in suite)
+        return max(self.settings.wall_limit, self.settings.time_limit_factor * references)
 
     def close(self) -> None:
         """End the workers; a later `judge` starts new ones."""

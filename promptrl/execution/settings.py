@@ -41,7 +41,10 @@ class SandboxSettings(Settings):
     """The limit of a test where the reference time is not known."""
     import_time_limit: float = Field(default=5.0, gt=0)
     wall_limit: float = Field(default=60.0, gt=0)
-    """After this much wall-clock time the candidate's remaining tests count as out of time, without being run."""
+    """After this much wall-clock time the candidate's remaining tests count as out of time, without being run.
+
+    More, by `time_limit_factor`, where the canonical solution itself takes so long over the whole suite.
+    """
     max_timeouts: int = Field(default=3, ge=1)
     """After this many tests out of time the remaining ones count as out of time, without being run."""
     max_restarts: int = Field(default=3, ge=0)

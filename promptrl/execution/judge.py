@@ -92,7 +92,7 @@ class Judge:
         )
 
     def _wall_limit(self, suite: TestSuite) -> float:
-        """The limit of a candidate in seconds of the wall clock; a suite that is slow in itself (Mbpp/599) gets more."""
+        """The limit of a candidate, in wall-clock seconds; a suite that is slow in itself (Mbpp/599) gets more."""
         references = sum(test.reference_seconds or 0.0 for test in suite)
         return max(self.settings.wall_limit, self.settings.time_limit_factor * references)
 

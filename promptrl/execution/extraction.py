@@ -138,7 +138,7 @@ def _function(
     loose = _loose_code(rest)
     if any(_solves(block.tree, entry_point) for block in loose):
         return _joined([*blocks, *loose], entry_point)
-    cut = _cut_short(fenced[-1][0] if fenced else text, entry_point)
+    cut = _cut_short(fenced[-1][0] if fenced else _from_first_code(text), entry_point)
     if cut is not None:
         return cut
     # The entry point is nowhere: the judge will say so of the most that there is.
@@ -362,11 +362,17 @@ def _future_first(code: str, tree: ast.Module) -> tuple[list[str], str]:
     return future, "\n".join(lines)
 
 
+def _from_first_code(text: str) -> str:
+    """The text from the first line on that begins a definition or an import; all of it where none does."""
+    first = re.search(r"(?m)^((async\s+)?def|class|import|from)\s+[A-Za-z_]|^@\w", text)
+    return text[first.start() :] if first else text
+
+
 def _nothing(text: str, fenced: Sequence[tuple[str, bool]]) -> ExtractedCode:
     """Why there is no code: the syntax error of what looks like it, or that nothing does."""
     looks_like_code = [block for block, _ in fenced if block.strip()]
     if not looks_like_code and re.search(r"(?m)^\s*(def|class|import|from)\s+\w+", text):
-        looks_like_code = [text]
+        looks_like_code = [_from_first_code(text)]
     for block in looks_like_code:
         tree, fault = source.check(block)
         if tree is None:

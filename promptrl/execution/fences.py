@@ -49,6 +49,11 @@ def fenced_blocks(text: str) -> tuple[list[tuple[str, bool]], str]:
             index += 1
             continue
         indent, fence, info = opening.groups()
+        if fence in info:  # opened and closed on one line
+            first_line, python = _info(info[: info.index(fence)])
+            blocks.append((repaired(first_line), python))
+            index += 1
+            continue
         first_line, python = _info(info)
         closings = [
             number

@@ -57,6 +57,8 @@ ANSWERS = {
     "no tag": f"{F}\n{ADD}{F}",
     "no tag, no newline": f"{F}def add(a, b):\n    return a + b\n{F}",
     "tag and code on one line": f"{F}python def add(a, b):\n    return a + b\n{F}",
+    "fence on one line": f"Use\n{F}python def add(a, b): return a + b{F}\nfor it",
+    "notebook magic": f"{F}python\n%matplotlib inline\n!pip install x\n{ADD}{F}",
     "tildes": f"~~~python\n{ADD}~~~",
     "four backticks": f"{F}`python\n{ADD}{F}`",
     "never closed": f"{F}python\ndef add(a, b):\n    return a + b",
@@ -90,6 +92,7 @@ ANSWERS = {
     "terminal session": f"{F}\n>>> def add(a, b):\n...     return a + b\n>>> add(1, 2)\n3\n{F}",
     "truncated last line": f"{F}python\n{ADD}\nprint(add(1,",
     "truncated test": f"{ADD}\ndef test_add():\n    assert add(1, 2) == 3\n    assert add(",
+    "truncated after prose": f"Sure, it's this:\n\n{ADD}\n    # and then\nprint(add(1,",
     "prose in the fence": f"{F}python\n{ADD}\nThis function adds two numbers, doesn't it?\n{F}",
     "main guard with input": f'{ADD}\nif __name__ == "__main__":\n    print(add(int(input()), int(input())))\n',
     "prompt repeated": f'{F}python\ndef add(a, b):\n    """Add."""\n{F}\n{F}python\n{ADD}{F}',
@@ -129,6 +132,12 @@ def test_a_syntax_error_is_reported_as_such() -> None:
     mixed = extract_code("def add(a, b):\n    if a:\n\treturn b\n        return a\n", entry_point="add")
     assert mixed.error is not None
     assert mixed.error.startswith("syntax error: ")
+
+
+def test_the_line_of_a_syntax_error_is_that_of_the_code() -> None:
+    found = extract_code("It's this:\n\ndef add(a, b):\n    return (a + b\n", entry_point="add")
+    assert found.error is not None
+    assert "line 2" in found.error
 
 
 def test_everything_at_the_top_is_kept_but_demonstrations() -> None:

@@ -343,3 +343,19 @@ def test_settings_refuse_what_cannot_be() -> None:
         SandboxSettings(workers=0)
     assert SandboxSettings().time_limit(0.5) == 2.0
     assert SandboxSettings().time_limit(0.001) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("trouble", "outcome"),
+    [("os._exit(0)", "crashed"), ("return (3 ** 10**7) ** 9", "timeout"), ("raise ValueError", "exception")],
+)
+def test_trouble_in_the_middle_is_booked_where_it_happened(judge: Judge, trouble: str, outcome: str) -> None:
+    code = f"import os\ndef add(a, b):\n    if a == 30: {trouble}\n    return a + b"
+    found = verdict(judge, code, *(CallTest((n, 1), n + 1) for n in range(60)))
+    assert outcomes(found) == ["passed"] * 30 + [outcome] + ["passed"] * 29
+
+
+def test_a_longer_limit_after_quick_tests_holds(judge: Judge) -> None:
+    code = "def add(a, b):\n    if a == 30: sum(range(b))\n    return a"
+    tests = [CallTest((n, 40_000_000), n, reference_seconds=5.0 if n == 30 else 0.0) for n in range(32)]
+    assert str(verdict(judge, code, *tests).status) == "passed"

@@ -98,6 +98,9 @@ _c_encode: Any = json_encoder.c_make_encoder(  # type: ignore[attr-defined]
 )
 
 
+_loads = json.JSONDecoder().decode
+
+
 class _Packer:
     """Turns one value into JSON-ready form, counting its parts."""
 
@@ -294,7 +297,7 @@ def decode(text: bytes) -> Any:
         CodecError: the text is not in this encoding; nothing else is ever raised, whatever the bytes are.
     """
     try:
-        return _unpack(json.loads(text), 0)
+        return _unpack(_loads(text.decode("ascii")), 0)
     except CodecError:
         raise
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError) as exc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import mmap
 import os
 import struct
 from typing import Final
@@ -82,6 +83,45 @@ def write_frame(descriptor: int, data: bytes) -> None:
 def pack_record(index: int, status: int, seconds: float, payload: bytes) -> bytes:
     """One record as it goes through a pipe."""
     return RECORD.pack(index, status, seconds, len(payload)) + payload
+
+
+class Outbox:
+    """Records that a candidate's process has not written yet, in memory that it shares with the template."""
+
+    SIZE: Final = 1 << 16
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, self.SIZE)
+        self.used = 0
+
+    def reset(self) -> None:
+        """Forget everything; for use before a process is forked."""
+        self.used = 0
+        self.memory[:4] = FRAME.pack(0)
+
+    def append(self, record: bytes) -> bool:
+        """Keep the record; False where it does not fit."""
+        end = 4 + self.used + len(record)
+        if end > self.SIZE:
+            return False
+        self.memory[4 + self.used : end] = record
+        self.used = end - 4
+        self.memory[:4] = FRAME.pack(self.used)
+        return True
+
+    def take(self) -> bytes:
+        """What was kept, which is then the caller's to write."""
+        data = self.memory[4 : 4 + self.used]
+        self.used = 0
+        self.memory[:4] = FRAME.pack(0)
+        return data
+
+    def left(self) -> bytes:
+        """What a process that has ended left unwritten."""
+        used = min(FRAME.unpack_from(self.memory)[0], self.SIZE - 4)
+        data = self.memory[4 : 4 + used]
+        self.reset()
+        return data
 
 
 class RecordReader:

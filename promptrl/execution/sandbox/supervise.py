@@ -27,7 +27,7 @@ _RECORDS: Final = frozenset(
         protocol.RETURNED,
     }
 )
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 16
 
 Spawn = Callable[[dict[str, Any], Callable[[int], None], int, int], tuple[int, int]]
 
@@ -53,13 +53,18 @@ def signal_name(status: int) -> str:
 class Process:
     """One candidate process and the pipe that its records come through."""
 
-    def __init__(self, pid: int, pipe: int) -> None:
+    def __init__(self, pid: int, pipe: int, source: int) -> None:
         self.pid = pid
         self.pipe = pipe
         self.exit_fd = os.pidfd_open(pid)
+        self.poll = select.poll()
+        self.poll.register(pipe, select.POLLIN)
+        self.poll.register(source, select.POLLIN)
+        self.poll.register(self.exit_fd, select.POLLIN)
         self.reader = protocol.RecordReader()
         self.partner: Process | None = None
         self.open = True
+        self.out_of_time = False
         self.status: int | None = None
         self.mark = time.monotonic()
         self.cpu_mark = 0.0
@@ -142,10 +147,20 @@ class Supervisor:
         self.timeouts = 0
         self.restarts = 0
         self.stopped = False
+        self.waiting = bytearray()
+        self.outbox = job["outbox"]
         self.deadline = time.monotonic() + job["wall_limit"]
 
     def send(self, index: int, status: int, seconds: float, payload: bytes) -> None:
-        protocol.write_all(self.sink, protocol.pack_record(index, status, seconds, payload))
+        self.waiting += protocol.pack_record(index, status, seconds, payload)
+        if len(self.waiting) > _CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the judge what waits for it: once per batch of records, not once per record."""
+        if self.waiting:
+            protocol.write_all(self.sink, bytes(self.waiting))
+            self.waiting.clear()
 
     def run(self) -> bool:
         """Run everything; True where the judge stopped it."""
@@ -158,6 +173,7 @@ class Supervisor:
                 self.fill(protocol.CRASHED, "not run: the process had ended too often")
                 break
             step()
+        self.flush()
         return self.stopped
 
     def fill(self, status: int, detail: str) -> None:
@@ -173,14 +189,15 @@ class Supervisor:
 
     def run_functions(self) -> None:
         start = self.next
+        self.outbox.reset()
 
         def body(out: int) -> None:
-            runner.Runner(self.job, out, self.job["preamble"]).run(start)
+            runner.Runner(self.job, out, self.job["preamble"], self.outbox).run(start)
 
         if any(kind == "assert" for kind, *_ in marshal.loads(self.job["tests"])):
             process = self.spawn_pair(start)
         else:
-            process = Process(*self.spawn(self.job, body, -1, -1))
+            process = Process(*self.spawn(self.job, body, -1, -1), self.source)
         try:
             imported = False
             try:
@@ -204,7 +221,8 @@ class Supervisor:
         finally:
             process.kill()
             process.close()
-            self.clear()
+            if self.next < self.total:
+                self.clear()  # before the rest goes on in a new process; at the end the template does it
 
     def spawn_pair(self, start: int) -> Process:
         """A candidate that answers calls, and a tester that makes them; the records are the tester's."""
@@ -214,15 +232,15 @@ class Supervisor:
             os.close(out)
             os.close(ask[1])
             os.close(reply[0])
-            remote.serve_calls(runner.Runner(self.job, reply[1], self.job["preamble"]), ask[0])
+            remote.serve_calls(runner.Runner(self.job, reply[1], self.job["preamble"], None), ask[0])
 
         def test(out: int) -> None:
             os.close(ask[0])
             os.close(reply[1])
             remote.Tester(self.job, out, ask[1], reply[0], self.job["preamble"]).run(start)
 
-        candidate = Process(*self.spawn(self.job, answer, -1, -1))
-        tester = Process(*self.spawn(self.job, test, -1, -1))
+        candidate = Process(*self.spawn(self.job, answer, -1, -1), self.source)
+        tester = Process(*self.spawn(self.job, test, -1, -1), self.source)
         for descriptor in (*ask, *reply):
             os.close(descriptor)
         tester.partner = candidate
@@ -234,11 +252,7 @@ class Supervisor:
         Raises:
             LostError: the process died, wrote nonsense, or was killed because its time was up.
         """
-        process.restart_clock()
-        poll = select.poll()
-        poll.register(process.pipe, select.POLLIN)
-        poll.register(self.source, select.POLLIN)
-        poll.register(process.exit_fd, select.POLLIN)
+        fresh = True
         while True:
             found = self.take(process, index)
             if found is not None:
@@ -247,22 +261,38 @@ class Supervisor:
                 limit = runner.ENCODE_SECONDS
                 process.restart_clock()
                 continue
-            if process.ended():
-                if process.receive():
+            if (process.out_of_time or not fresh) and process.ended():
+                if process.receive() or self.recover(process):
                     continue
+                if process.out_of_time:
+                    raise LostError(protocol.TIMEOUT, "killed: it ignored its time limit")
                 raise LostError(protocol.CRASHED, signal_name(process.last_status()))
+            if fresh:
+                # Only now is there something to wait for: most records arrive many at a time.
+                fresh = False
+                self.flush()
+                process.restart_clock()
             wait = self.remaining(process, limit)
             if wait <= 0:
+                process.out_of_time = True
                 process.kill()
-                raise LostError(protocol.TIMEOUT, "killed: it ignored its time limit")
-            ready = {descriptor for descriptor, _ in poll.poll(max(1, int(wait * 1000)))}
+                continue  # what it had not written yet comes first: the test that hung may be a later one
+            ready = {descriptor for descriptor, _ in process.poll.poll(max(1, int(wait * 1000)))}
             if self.source in ready:
                 # The judge sends nothing while a job runs but the word to stop it; or it is gone.
                 protocol.read_frame(self.source)
                 self.stopped = True
                 raise LostError(protocol.TIMEOUT, "stopped by the judge")
             if process.pipe in ready and not process.receive() and not process.open:
-                poll.unregister(process.pipe)
+                process.poll.unregister(process.pipe)
+
+    def recover(self, process: Process) -> bool:
+        """Take over the records that an ended process had not written; False where there are none."""
+        while process.receive():
+            pass
+        left = self.outbox.left()
+        process.reader.feed(left)
+        return bool(left)
 
     def take(self, process: Process, index: int) -> tuple[int, float, bytes] | None:
         try:
@@ -292,6 +322,7 @@ class Supervisor:
     def run_program(self) -> None:
         index = self.next
         text = marshal.loads(self.job["tests"])[index][1]
+        self.outbox.reset()
         stdin, stdout = os.memfd_create("in", os.MFD_CLOEXEC), os.memfd_create("out", os.MFD_CLOEXEC)
         try:
             protocol.write_all(stdin, text)
@@ -300,7 +331,7 @@ class Supervisor:
             def body(out: int) -> None:
                 runner.run_program(self.job, index, out, self.job["preamble"])
 
-            process = Process(*self.spawn(self.job, body, stdin, stdout))
+            process = Process(*self.spawn(self.job, body, stdin, stdout), self.source)
             try:
                 status, seconds, payload = self.await_record(process, index, self.limits[index])
                 if status == protocol.VALUE:

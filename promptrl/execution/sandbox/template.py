@@ -173,6 +173,7 @@ class Template:
         # Whatever is made here is not made, page by page, in every candidate's copy of this process.
         runner.open_streams()
         self.clock = runner.Clock()
+        self.outbox = protocol.Outbox()
         gc.collect()
         gc.freeze()
 
@@ -184,7 +185,7 @@ class Template:
             self.has_numpy = True
             gc.collect()
             gc.freeze()
-        job["preamble"], job["clock"] = self.preamble, self.clock
+        job["preamble"], job["clock"], job["outbox"] = self.preamble, self.clock, self.outbox
         supervisor = Supervisor(job, self.spawn, self.clear_processes, self.source, self.sink)
         stopped = supervisor.run()
         renew = not (self.clear_processes() and self.clear_files())
@@ -233,7 +234,7 @@ class Template:
 
     def clear_processes(self) -> bool:
         """End every process that is left and wait for it; False where one could not be ended."""
-        for _ in range(200):
+        for _ in range(5000):
             if self.report["namespaces"]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(-1, signal.SIGKILL)  # all but process 1, in one sweep that no fork can outrun

@@ -11,6 +11,7 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,63 @@ class Job:
     ends: Callable[[list[int]], bool]
     written: list[int] = field(default_factory=list)
     finish_reason: FinishReason = "length"
+
+    def take(self, token: int, end_ids: frozenset[int]) -> None:
+        """Add a token, and note whether it ends the answer."""
+        self.written.append(token)
+        if token in end_ids or self.ends(self.written):
+            self.finish_reason = "stop"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finish_reason == "stop" or len(self.written) >= self.max_new_tokens
+
+
+class Batched(Protocol):
+    """A decoder whose number of rows can be lowered."""
+
+    batch_size: int
+    device: torch.device
+
+
+def run_halving(
+    decoder: Batched,
+    jobs: Sequence[Job],
+    run: Callable[[list[Job]], None],
+    forget: Callable[[], None] = lambda: None,
+) -> None:
+    """Run jobs, and where memory runs out go on with half the rows; unfinished answers start anew.
+
+    A draw depends on nothing but itself, so starting anew gives the same answer.
+
+    Args:
+        decoder: Whose `batch_size` is lowered.
+        jobs: To be written.
+        run: Writes all of the jobs it is given.
+        forget: Frees what can be spared.
+
+    Raises:
+        ModelError: If memory runs out even for a single row.
+    """
+    while True:
+        waiting = [job for job in jobs if not job.is_finished]
+        for job in waiting:
+            job.written.clear()
+        try:
+            with torch.inference_mode():
+                run(waiting)
+            return
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+        # Outside the handler, so that the traceback no longer holds the tensors.
+        if decoder.batch_size == 1:
+            raise ModelError("Memory ran out with a single answer in the batch; use a smaller model or context.")
+        decoder.batch_size = max(1, decoder.batch_size // 2)
+        logger.warning("Memory ran out: going on with at most %d answers at once.", decoder.batch_size)
+        forget()
+        if decoder.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 class CausalDecoder:
@@ -85,26 +143,7 @@ class CausalDecoder:
         Raises:
             ModelError: If memory runs out even for a single row.
         """
-        while True:
-            waiting = [job for job in jobs if not job.written]
-            try:
-                with torch.inference_mode():
-                    self._run(waiting)
-                return
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-            # Outside the handler, so that the traceback no longer holds the tensors.
-            if self.batch_size == 1:
-                raise ModelError("Memory ran out with a single answer in the batch; use a smaller model or context.")
-            self.batch_size = max(1, self.batch_size // 2)
-            logger.warning("Memory ran out: going on with at most %d answers at once.", self.batch_size)
-            self.memory.clear()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-            for job in waiting:
-                if job.finish_reason != "stop" and len(job.written) < job.max_new_tokens:
-                    job.written.clear()
+        run_halving(self, jobs, self._run, self.memory.clear)
 
     def _run(self, jobs: list[Job]) -> None:
         # Longest first: rows of like length share the batch, and the short ones fill up its end.
@@ -120,8 +159,8 @@ class CausalDecoder:
                 fresh, queue = queue[: slots - len(live)], queue[slots - len(live) :]
                 for job, entry in self._read(fresh):
                     assert entry.logits is not None
-                    self._take(job, self._choose(entry.logits[None], [job])[0])
-                    if not self._is_finished(job):
+                    job.take(int(self._choose(entry.logits[None], [job])[0]), self.end_ids)
+                    if not job.is_finished:
                         slot = cache.place(entry.keys, entry.values, job.max_new_tokens)
                         lengths[slot] = len(job.tokens)
                         live.append(job)
@@ -130,9 +169,9 @@ class CausalDecoder:
             lengths[: len(live)] += 1
             chosen = self._choose(logits, live)
             for job, token in zip(live, chosen, strict=True):
-                self._take(job, token)
+                job.take(int(token), self.end_ids)
             for slot in reversed(range(len(live))):
-                if self._is_finished(live[slot]):
+                if live[slot].is_finished:
                     last = live.pop()
                     cache.drop(slot, int(lengths[len(live)]))
                     if slot < len(live):
@@ -232,14 +271,6 @@ class CausalDecoder:
             np.array([job.top_p for job in jobs]),
             np.array([0.0 if job.numbers is None else job.numbers[len(job.written)] for job in jobs]),
         )
-
-    def _take(self, job: Job, token: np.int64) -> None:
-        job.written.append(int(token))
-        if int(token) in self.end_ids or job.ends(job.written):
-            job.finish_reason = "stop"
-
-    def _is_finished(self, job: Job) -> bool:
-        return job.finish_reason == "stop" or len(job.written) >= job.max_new_tokens
 
 
 def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -58,6 +58,8 @@ class ModelSettings(Settings):
     """A prompt that leaves no room for the answer: loses the middle of its text (counted warning), or is an error."""
     prompt_memory_mb: Annotated[int, Field(ge=0)] = 256
     """Memory for keys and values of recent prompts, so that a prompt drawn from again is not read again."""
+    prompt_decoder: bool | None = None
+    """Whether a seq2seq model's decoder is given the prompt too; by default where the model is CodeT5+ 2B or larger."""
     trust_remote_code: bool = False
 
     system: str | None = None

@@ -53,7 +53,7 @@ def reference(folder: Path, text: str, tokens: int) -> list[int]:
 def test_batched_greedy_answers_are_those_of_generate_one_at_a_time(tmp_path: Path, architecture: str) -> None:
     folder = save_causal(tmp_path / architecture, architecture, chat=False)
     loaded = model(folder, prompt_style="completion", batch_size=4).load()
-    jobs, order = loaded.make_jobs(requests())
+    jobs, order = loaded.prompter.make_jobs(requests())
     loaded.decoder.run(jobs)
     for index, prompt in zip(order, PROMPTS, strict=True):
         assert jobs[index].written == reference(folder, prompt, 24)
@@ -87,7 +87,7 @@ def test_greedy_is_one_answer_whatever_draw_seed_and_top_p(tiny_folder: Path) ->
     tiny = model(tiny_folder)
     loaded = tiny.load()
     ask = GenerationRequest("count", max_new_tokens=20)
-    jobs, order = loaded.make_jobs([ask, replace(ask, draw=3), replace(ask, seed=9), replace(ask, top_p=0.5)])
+    jobs, order = loaded.prompter.make_jobs([ask, replace(ask, draw=3), replace(ask, seed=9), replace(ask, top_p=0.5)])
     assert len(jobs) == 1
     assert order == [0, 0, 0, 0]
 
@@ -110,7 +110,7 @@ def test_finish_reason_tells_end_from_limit(tiny_folder: Path) -> None:
     for answer in answers:
         assert (answer.finish_reason == "length") == (answer.tokens_out == 3) or answer.finish_reason == "stop"
     loaded = tiny.load()
-    jobs, _ = loaded.make_jobs([GenerationRequest("x", max_new_tokens=5)])
+    jobs, _ = loaded.prompter.make_jobs([GenerationRequest("x", max_new_tokens=5)])
     loaded.decoder.end_ids = frozenset(range(1000))
     loaded.decoder.run(jobs)
     assert (len(jobs[0].written), jobs[0].finish_reason) == (1, "stop")
@@ -119,7 +119,9 @@ def test_finish_reason_tells_end_from_limit(tiny_folder: Path) -> None:
 @pytest.mark.parametrize("adds_begin", [False, True])
 def test_begin_token_stands_once(tmp_path: Path, adds_begin: bool) -> None:
     folder = save_causal(tmp_path / "chat", adds_begin=adds_begin)
-    tokens = model(folder, prompt_style="chat").load().prompt_tokens(GenerationRequest("hello", system="Be brief."))
+    tokens = (
+        model(folder, prompt_style="chat").load().prompter.prompt_tokens(GenerationRequest("hello", system="Be brief."))
+    )
     assert list(tokens).count(1) == 1
     assert tokens[0] == 1
 
@@ -129,7 +131,7 @@ def test_a_missing_chat_template_is_said_and_plain_text_sent(tmp_path: Path, cap
     with caplog.at_level(logging.WARNING):
         loaded = model(folder, prompt_style="chat").load()
     assert "no chat template" in caplog.text
-    assert loaded.prompt_text(GenerationRequest("ask", system="sys", prefill="go")) == "sys\n\naskgo"
+    assert loaded.prompter.prompt_text(GenerationRequest("ask", system="sys", prefill="go")) == "sys\n\naskgo"
 
 
 def test_long_prompts_lose_their_middle_and_are_counted(tiny_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,8 +141,8 @@ def test_long_prompts_lose_their_middle_and_are_counted(tiny_folder: Path, caplo
         answer = tiny.generate([long, GenerationRequest("short", max_new_tokens=32)])[0]
     assert answer.tokens_in <= 96
     assert "1 of 2 prompts" in caplog.text
-    tokens, was_cut = tiny.load()._fit(long)
-    text = tiny.load().tokenizer.decode(tokens)
+    tokens, was_cut = tiny.load().prompter.fit(long)
+    text = tiny.load().prompter.tokenizer.decode(tokens)
     assert was_cut
     assert "START" in text
     assert "END<|im_end|>" in text

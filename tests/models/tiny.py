@@ -13,6 +13,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Starcoder2Config,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 SPECIAL = ["<|endoftext|>", "<|begin|>", "<|im_start|>", "<|im_end|>"]
@@ -68,5 +70,32 @@ def save_causal(folder: Path, architecture: str = "llama", *, chat: bool = True,
     tokenizer = make_tokenizer(chat=chat, adds_begin=adds_begin)
     model = AutoModelForCausalLM.from_config(CONFIGS[architecture](len(tokenizer)))
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_seq2seq(folder: Path) -> Path:
+    """A random T5 with a tokenizer that ends each text with its end token."""
+    from tokenizers.processors import TemplateProcessing
+
+    torch.manual_seed(7)
+    tokenizer = make_tokenizer(chat=False)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 0)]
+    )
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        eos_token_id=0,
+        pad_token_id=1,
+        decoder_start_token_id=1,
+        tie_word_embeddings=False,
+        initializer_factor=3.0,
+    )
+    T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -1,0 +1,168 @@
+"""What every model that runs in this process has in common: late loading, fingerprint, batching of requests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from promptrl.errors import ModelError
+from promptrl.models.base import Generation, GenerationRequest
+from promptrl.models.decoding import Job
+from promptrl.models.formats import END_MARKS, Style, check_decoding, resolve_style
+from promptrl.models.linear import can_pack, pack_linears
+from promptrl.models.prompting import Prompter
+from promptrl.models.settings import ModelSettings
+from promptrl.models.weights import Weights, find_weights, loadable_folder, pick_device, pick_dtype, quiet_transformers
+
+BACKEND_VERSION = 1  # part of every fingerprint: raised when the same request may be answered differently
+
+
+class Decoder(Protocol):
+    """Writes answers into jobs."""
+
+    def run(self, jobs: Sequence[Job]) -> None: ...
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A model with its weights in memory."""
+
+    prompter: Prompter
+    decoder: Any
+
+
+class LocalModel(ABC):
+    """A frozen model of transformers, loaded when it is first asked.
+
+    Args:
+        settings: Which model, and how it is asked.
+        cache_dir: Where converted weights and remembered hashes are kept.
+
+    Raises:
+        AssetError: If the weights are missing.
+        ConfigError: If device and precision do not go together.
+    """
+
+    backend: str
+
+    def __init__(self, settings: ModelSettings, *, cache_dir: Path | None = None) -> None:
+        self.settings = settings
+        self.style: Style = resolve_style(settings)
+        self.device = pick_device(settings)
+        self.dtype = pick_dtype(settings, self.device)
+        self.weights: Weights = find_weights(settings, cache_dir)
+        self._cache_dir = cache_dir
+        self._loaded: Loaded | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over weights, precision and format."""
+        settings = self.settings
+        parts = {
+            "backend": self.backend,
+            "version": BACKEND_VERSION,
+            "weights": self.weights.sha256,
+            "style": self.style,
+            "dtype": str(self.dtype),
+            "device": self.device.type,
+            "quantization": settings.quantization,
+            "halves": self._packs_halves,
+            "max_context": settings.max_context,
+            "overlong": settings.overlong,
+            "prompt_decoder": settings.prompt_decoder,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._loaded is not None
+
+    @property
+    def folder(self) -> Path:
+        """The folder with config, tokenizer and safetensors."""
+        return loadable_folder(self.weights, self._cache_dir)
+
+    def load(self) -> Loaded:
+        """The loaded model; loads it now where that has not happened yet.
+
+        Raises:
+            ModelError: If it cannot be loaded.
+        """
+        if self._loaded is None:
+            self._loaded = self._load()
+        return self._loaded
+
+    @abstractmethod
+    def _load(self) -> Loaded: ...
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Write all answers, in order; equal greedy requests once.
+
+        Raises:
+            ConfigError: For a decoding setting that cannot be meant.
+            ModelError: If the model cannot be loaded, memory runs out, or a prompt is too long and may not be cut.
+        """
+        for request in requests:
+            check_decoding(request.temperature, request.top_p, request.max_new_tokens)
+        if not requests:
+            return []
+        loaded = self.load()
+        started = time.perf_counter()
+        jobs, order = loaded.prompter.make_jobs(requests)
+        loaded.decoder.run(jobs)
+        share = (time.perf_counter() - started) / len(requests)
+        return [
+            Generation(
+                text=loaded.prompter.answer(jobs[index], request),
+                tokens_in=len(jobs[index].tokens),
+                tokens_out=len(jobs[index].written),
+                finish_reason=jobs[index].finish_reason,
+                seconds=share,
+            )
+            for index, request in zip(order, requests, strict=True)
+        ]
+
+    @property
+    def _packs_halves(self) -> bool:
+        return self.device.type == "cpu" and self.dtype == torch.float32 and can_pack()
+
+    def _load_parts(self, model_class: Any, **options: Any) -> tuple[Any, Any, Any]:
+        """Config, tokenizer and model, in evaluation mode, in its precision, on its device."""
+        from transformers import AutoConfig, AutoTokenizer
+
+        folder, settings = self.folder, self.settings
+        packs = settings.quantization == "int8" or self._packs_halves
+        common: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "local_files_only": True}
+        # Packing takes the weights as they are stored, which spares a float32 copy of the whole model.
+        options["dtype"] = "auto" if packs else self.dtype
+        try:
+            with quiet_transformers():
+                config: Any = AutoConfig.from_pretrained(folder, **common)
+                tokenizer: Any = AutoTokenizer.from_pretrained(folder, **common)
+                model: Any = model_class.from_pretrained(folder, config=config, **options, **common)
+        except (ValueError, OSError, KeyError, RuntimeError, ImportError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+            raise ModelError(f"The model in {folder} cannot be loaded: {reason}") from error
+        model.eval().requires_grad_(False)
+        if packs:
+            pack_linears(model, int8=settings.quantization == "int8")
+        model.to(device=self.device, dtype=self.dtype)
+        return config, tokenizer, model
+
+
+def find_end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """The end tokens of generation config, config and tokenizer, and those that mark an end in the vocabulary."""
+    found: set[int] = set()
+    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        found |= {value} if isinstance(value, int) else set(value or ())
+    vocabulary = tokenizer.get_vocab()
+    return frozenset(found | {vocabulary[mark] for mark in END_MARKS if mark in vocabulary})

@@ -1,0 +1,189 @@
+"""Models behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, `transformers serve`, or a provider."""
+
+from __future__ import annotations
+
+import email.utils
+import hashlib
+import json
+import logging
+import os
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from promptrl.errors import ConfigError, ModelError
+from promptrl.models.base import FinishReason, Generation, GenerationRequest
+from promptrl.models.formats import check_decoding, cut_at_stop, resolve_style, strip_end_marks
+from promptrl.models.settings import ModelSettings
+
+logger = logging.getLogger(__name__)
+
+_TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504}
+_LONGEST_WAIT = 120.0  # seconds; a server that asks for more is treated as gone
+_VERSION = 1
+
+
+class ServerModel:
+    """Asks a server, several requests at a time.
+
+    The key is taken from the environment for each call and stands in no message, log or record.
+
+    Args:
+        settings: With the `server` group filled in.
+
+    Raises:
+        ConfigError: If the address is none.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+        self.server = settings.server
+        self.style = resolve_style(settings)
+        try:
+            url = httpx.URL(self.server.base_url)
+        except httpx.InvalidURL:
+            url = httpx.URL("")
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ConfigError(
+                f"model.server.base_url is {self.server.base_url!r}; it must be an http or https address, "
+                "such as http://localhost:8000/v1."
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the address, the model's name there and the format; what runs behind it cannot be seen."""
+        parts = {
+            "backend": "server",
+            "version": _VERSION,
+            "base_url": self.server.base_url.rstrip("/"),
+            "model": self.server.model,
+            "api": self.server.api,
+            "continues_prefill": self.server.continues_prefill,
+            "style": self.style,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Ask for all answers and return them in order.
+
+        Raises:
+            ConfigError: For a decoding setting that cannot be meant.
+            ModelError: If the server stays away or refuses; never an empty answer in place of an error.
+        """
+        for request in requests:
+            check_decoding(request.temperature, request.top_p, request.max_new_tokens)
+        if not requests:
+            return []
+        key = os.environ.get(self.server.api_key_env, "")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(max_connections=self.server.concurrency)
+        executor = ThreadPoolExecutor(self.server.concurrency, thread_name_prefix="server")
+        with httpx.Client(headers=headers, timeout=self.server.timeout, limits=limits) as client:
+            futures = [executor.submit(self._ask, client, request, key) for request in requests]
+            try:
+                return [future.result() for future in futures]
+            finally:  # at an error or Ctrl-C nothing more is sent
+                executor.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, client: httpx.Client, request: GenerationRequest, key: str) -> Generation:
+        started = time.perf_counter()
+        path = "/chat/completions" if self.server.api == "chat" else "/completions"
+        url = self.server.base_url.rstrip("/") + path
+        body = self._body(request)
+        reason = ""
+        for attempt in range(self.server.retries + 1):
+            wait = self.server.backoff * 2**attempt * random.uniform(1.0, 1.25)
+            try:
+                response = client.post(url, json=body)
+            except httpx.TransportError as error:
+                reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            else:
+                if response.status_code == 200:
+                    return self._read(response, request, time.perf_counter() - started)
+                reason = f"status {response.status_code}: {_message_of(response)}"
+                if response.status_code not in _TRANSIENT:
+                    break
+                wait = _retry_after(response) or wait
+            if attempt < self.server.retries:
+                if wait > _LONGEST_WAIT:
+                    reason += f" (asks to wait {wait:.0f} s)"
+                    break
+                logger.info("The server %s is asked again in %.1f s (%s).", url, wait, _without(key, reason))
+                time.sleep(wait)
+        raise ModelError(f"The server {url} gave no answer: {_without(key, reason)}")
+
+    def _body(self, request: GenerationRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.server.model,
+            "max_tokens": request.max_new_tokens,
+            "temperature": request.temperature,
+        }
+        if request.temperature > 0:
+            body |= {"top_p": request.top_p, "seed": _seed_of(request)}
+        if request.stop:
+            body["stop"] = list(request.stop)
+        if self.server.api == "completions":
+            system = "" if request.system is None else request.system + "\n\n"
+            return body | {"prompt": system + request.user + request.prefill}
+        messages = [] if request.system is None else [{"role": "system", "content": request.system}]
+        messages.append({"role": "user", "content": request.user})
+        if request.prefill and self.server.continues_prefill:
+            messages.append({"role": "assistant", "content": request.prefill})
+            body |= {"add_generation_prompt": False, "continue_final_message": True}
+        return body | {"messages": messages}
+
+    def _read(self, response: httpx.Response, request: GenerationRequest, seconds: float) -> Generation:
+        try:
+            data = response.json()
+            choice = data["choices"][0]
+            text = choice["message"]["content"] if self.server.api == "chat" else choice["text"]
+            said = choice.get("finish_reason")
+            usage = data.get("usage") or {}
+            tokens_in, tokens_out = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ModelError(
+                f"The server {self.server.base_url} answered in another format than OpenAI's: {response.text[:120]!r}"
+            ) from error
+        if said not in ("stop", "length") or not isinstance(text, str):
+            raise ModelError(f"The server {self.server.base_url} gave no text (finish reason {said!r}).")
+        if self.server.continues_prefill and request.prefill:
+            text = text.removeprefix(request.prefill)  # some servers repeat what they continue
+        text, stopped = cut_at_stop(text, request.stop)
+        reason: FinishReason = "stop" if stopped or said == "stop" else "length"
+        return Generation(strip_end_marks(text), tokens_in, tokens_out, reason, seconds)
+
+
+def _seed_of(request: GenerationRequest) -> int:
+    """A seed of the draw's own, below 2**31, which every server takes."""
+    text = f"{request.seed}|{request.draw}|{request.system}|{request.user}|{request.prefill}"
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big") >> 1
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds the server asks to wait, given as a number or a date."""
+    value = response.headers.get("Retry-After", "")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return None
+
+
+def _message_of(response: httpx.Response) -> str:
+    try:
+        error = response.json()["error"]
+        text = error["message"] if isinstance(error, dict) else error
+    except (ValueError, LookupError, TypeError):
+        text = response.text
+    return " ".join(str(text).split())[:300]
+
+
+def _without(key: str, text: str) -> str:
+    return text.replace(key, "[key]") if key else text

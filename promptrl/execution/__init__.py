@@ -1,4 +1,22 @@
-"""Running code that nobody vouches for, and saying what it is worth."""
+"""Running code that nobody vouches for, and saying what it is worth.
+
+`Judge` turns candidates into verdicts. Each candidate runs in a process of its own inside a sandbox: namespaces without
+network, host files or host processes, a read-only file system, no capabilities, a system call filter, Landlock, and
+resource limits, as far as the machine offers them (`isolation_level` says). Only inputs enter, only plain data leaves,
+and values are compared outside, so a forged record is worth no more than returning the value it claims.
+
+What this does not cover:
+
+- A candidate may know answers by heart: the tests decide only about the inputs that they hold.
+- An assertion on objects of the candidate's own classes, or one that hands it functions, runs beside the candidate's
+  code, which could report that it held; every other assertion runs in another process (`asserting.needs_objects`).
+- A worker serves one candidate after the other; text of earlier candidates, never an expected value, may be found by
+  searching the raw memory of the process.
+- All candidates share the host's kernel; a fault in the kernel is a way out.
+- Under `isolation: rlimits` other processes stay visible where the system shows them, and where Landlock or seccomp is
+  missing too, files and sockets of the user are within reach. Use it for code that is trusted that far.
+- Values beyond the limits of `sandbox.codec` are compared by a digest that tells 1, 1.0 and True apart.
+"""
 
 from promptrl.execution.compare import compare
 from promptrl.execution.expected import resolve_expected

@@ -7,6 +7,7 @@ carry becomes a `Digest` of its exact structure. Reading never runs code that th
 from __future__ import annotations
 
 import builtins
+import contextlib
 import hashlib
 import json
 import marshal
@@ -28,6 +29,8 @@ MAX_ITEMS: Final = 400_000
 """Values with more parts than this leave the sandbox as a digest."""
 MAX_TEXT: Final = 8 * 2**20
 """Values whose text is longer than this, in bytes, leave the sandbox as a digest."""
+MAX_STRING: Final = 2**17
+"""A text that is longer than this, in characters, leaves the sandbox as a digest."""
 MAX_DEPTH: Final = 150
 """Values nested deeper than this are opaque; well below the recursion limit on both sides."""
 _NATIVE_INT: Final = 10**18
@@ -223,12 +226,14 @@ def encode(value: Any) -> bytes:
     """The value as ASCII text; never raises for plain data, whatever its size.
 
     Returns:
-        Tagged JSON; of a digest where the value is larger than `MAX_ITEMS` parts or `MAX_TEXT` bytes.
+        Tagged JSON; of a digest where the value is larger than `MAX_ITEMS` parts, `MAX_TEXT` bytes, or, for a
+        text, `MAX_STRING` characters.
     """
-    try:
-        text = _join(_c_encode(_Packer().pack(value), 0)).encode("ascii")
-    except _TooLargeError:
-        text = b""
+    text = b""
+    # A long text is compared whole or not at all, so its digest says as much as itself.
+    if type(value) is not str or len(value) <= MAX_STRING:
+        with contextlib.suppress(_TooLargeError):
+            text = _join(_c_encode(_Packer().pack(value), 0)).encode("ascii")
     if text and len(text) <= MAX_TEXT:
         return text
     summary = digest(value)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from promptrl.errors import PromptRLError
 from tests.models.tiny import save_causal
@@ -31,3 +33,13 @@ def minilm_folder() -> Path:
         return find_model("minilm")
     except PromptRLError as error:
         pytest.skip(f"the encoder is not here: {error}")
+
+
+@pytest.fixture(autouse=True)
+def few_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tiny models run on one thread: two would spend their time waiting for each other."""
+    threads = torch.get_num_threads()
+    if "real_model" not in request.keywords:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from promptrl.models.linear import HalfLinear, Int8Linear, pack_linears
+
+
+class Block(nn.Module):
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(64, width, bias=bias) for width in (64, 16, 16))
+        self.o_proj = nn.Linear(96, 64, bias=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        parts = [self.q_proj(inputs), self.k_proj(inputs), self.v_proj(inputs)]
+        result: torch.Tensor = self.o_proj(torch.cat(parts, dim=-1))
+        return result
+
+
+def make(bias: bool, seed: int = 0) -> Block:
+    torch.manual_seed(seed)
+    block = Block(bias).requires_grad_(False)
+    return block.to(torch.bfloat16).float()  # as if stored in 16 bits
+
+
+def error(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float((first - second).norm() / second.norm())
+
+
+def test_halves_change_nothing_that_matters_and_siblings_get_their_parts() -> None:
+    for bias in (False, True):
+        plain, packed = make(bias), make(bias)
+        assert pack_linears(packed, int8=False) == 4
+        for seed in range(3):  # several calls, so that a part of an earlier call would show
+            inputs = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(seed))
+            assert error(packed(inputs), plain(inputs)) < 1e-3
+        assert not any(isinstance(module, nn.Linear) for module in packed.modules())
+
+
+def test_weights_that_halves_cannot_hold_stay() -> None:
+    model = nn.Sequential(nn.Linear(8, 8))
+    assert pack_linears(model, int8=False) == 0
+    with torch.no_grad():
+        model[0].weight.copy_(model[0].weight.bfloat16().float())
+    assert pack_linears(model, int8=False) == 1
+    assert isinstance(model[0], HalfLinear)
+
+
+def test_int8_is_near_and_one_row_does_not_blur_another() -> None:
+    plain, packed = make(True), make(True)
+    assert pack_linears(packed, int8=True) == 4
+    inputs = torch.randn(6, 64, generator=torch.Generator().manual_seed(1))
+    assert error(packed(inputs), plain(inputs)) < 0.04
+    loud = inputs.clone()
+    loud[0] *= 1000
+    assert error(packed(loud)[1:], plain(loud)[1:]) < 0.04
+    layer = Int8Linear(torch.randn(4, 8), None)
+    assert layer(torch.zeros(2, 8)).abs().max() == 0

@@ -79,7 +79,7 @@ def test_one_line_per_sample_in_the_order_given(mbpp: Benchmark, tmp_path: Path)
         {"task_id": 1, "completion": ADD},
         {"task_id": "1", "solution": "def add(a, b):\n    return 9\n"},
         {"task_id": "Mbpp/1", "solution": "def add(a, b:\n"},
-        {"task_id": "Mbpp/1", "solution": "while True: pass\n"},
+        {"task_id": "Mbpp/1", "solution": "def add(a, b):\n    while True: pass\n"},
     ]
     lines, summary = judge_rows(mbpp, tmp_path / "samples.jsonl", rows)
     assert lines[0] == {
@@ -230,7 +230,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "pass@1 on base tests: 0.5000 (n = 1, 2 tasks)" in result.stdout
     assert "counted as failed for want of a sample (1): Mbpp/2" in result.stdout
-    assert "Mbpp/3: no tests: test_list" in result.stdout.replace("3: ", "Mbpp/3: ", 1) or "no tests" in result.stdout
+    assert "3: no tests: no assert of test_list calls a function" in result.stdout
     assert json.loads(output.read_text())["base_status"] == "pass"
     result = CliRunner().invoke(app, [*arguments, "--json"])
     found = json.loads(result.stdout)
@@ -313,7 +313,9 @@ def test_every_verdict_is_that_of_evalplus(name: str, data_dir: Path, cases_dir:
 
 def canonical_failures(benchmark: Benchmark) -> list[str]:
     settings = check_settings()
-    tasks = resolve_expected(benchmark.tasks, data_sha256=benchmark.sha256, settings=settings, cache_dir=cache_dir())
+    tasks = list(benchmark.tasks)
+    if benchmark.name.endswith("_plus"):
+        tasks = resolve_expected(tasks, data_sha256=benchmark.sha256, settings=settings, cache_dir=cache_dir())
     candidates = [
         Candidate(task.canonical_solution, task, suite) for task in tasks for suite in (task.base, task.plus) if suite
     ]

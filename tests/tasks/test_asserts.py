@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptrl.execution import Candidate, Judge, Status
 from promptrl.tasks.asserts import constant_value, parse_tests, split_assert, statements_to_tests
 from promptrl.tasks.benchmark import RowError
-from promptrl.tasks.task import AssertTest, CallTest, Comparison
+from promptrl.tasks.task import AssertTest, CallTest, Comparison, Task, TestSuite
 
 
 def split(source: str) -> CallTest | None:
@@ -82,6 +83,26 @@ def test_every_literal_comes_back_with_its_types(args: list[object], expected: o
     found = split(f"assert f({', '.join(map(repr, args))}) == {expected!r}")
     assert found is not None
     assert repr((found.args, found.expected)) == repr((tuple(args), expected))
+
+
+@pytest.mark.parametrize(
+    ("code", "passes"),
+    [
+        ("def f(x): return True", True),
+        ("def f(x): return [x]", True),
+        ("def f(x): return object()", True),
+        ("def f(x): return 0", False),
+        ("def f(x): return []", False),
+        ("def f(x): return None", False),
+        ("class No:\n    def __bool__(self): return True\ndef f(x): raise ValueError", False),
+    ],
+)
+def test_an_assert_on_a_call_alone_asks_for_truth(judge: Judge, code: str, passes: bool) -> None:
+    test = split("assert f('x')")
+    assert test is not None
+    suite = TestSuite("base", (test,))
+    task = Task("t", "custom", "Do it.", "", suite, entry_point="f")
+    assert (judge.judge([Candidate(code, task, suite)])[0].status is Status.PASSED) is passes
 
 
 def test_a_constant_is_never_a_name() -> None:

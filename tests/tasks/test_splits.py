@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,14 @@ def files(data_dir: Path) -> dict[str, Path]:
     return {name: data_dir / filename for name, filename in names.items()}
 
 
-def split(data_dir: Path, name: str, **settings: object) -> Splits:
+@cache
+def loaded(data_dir: Path, name: str, settings: SplitSettings) -> Splits:
     paths = files(data_dir)
-    return load_splits(name, SplitSettings.model_validate(settings), path=paths[name], training_path=paths["mbpp"])
+    return load_splits(name, settings, path=paths[name], training_path=paths["mbpp"])
+
+
+def split(data_dir: Path, name: str, **settings: object) -> Splits:
+    return loaded(data_dir, name, SplitSettings.model_validate(settings))
 
 
 def numbers(tasks: tuple[Task, ...]) -> list[int]:

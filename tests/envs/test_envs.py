@@ -261,3 +261,18 @@ def test_state_dict_brings_back_running_episodes(judge: Judge) -> None:
     for _ in range(5):
         for ours, theirs in zip(env.step(actions)[:4], restored.step(actions)[:4], strict=True):
             assert np.array_equal(ours, theirs)
+
+
+def test_the_nth_draw_of_a_prompt_is_the_nth_whatever_came_between(judge: Judge) -> None:
+    engine = make_engine(never, judge, rewrite=lambda request: "", horizon=9)
+    env = PromptRefinementEnv(engine, TASKS)
+    env.reset(seed=0)
+    # A refused rewrite keeps the prompt: its answer is that prompt's next draw.
+    for action in (0, 2, 0, 1, 0, 0):
+        env.step(action)
+    requests = engine.coder.requests  # type: ignore[attr-defined]
+    texts = [request.user for request in requests]
+    assert texts[0] == texts[1] == texts[2]
+    assert texts[3] == texts[4] == texts[5] != texts[0]
+    assert [request.draw for request in requests] == [0, 1, 2, 0, 1, 2]
+    assert [request.temperature for request in requests] == [0.0, 0.8, 0.8, 0.0, 0.8, 0.8]

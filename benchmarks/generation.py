@@ -35,8 +35,8 @@ parameters = x.CommonParams()
 parameters.model.path = sys.argv[1]
 parameters.n_parallel = int(sys.argv[2])
 parameters.n_ctx = 1024 * int(sys.argv[2])
-parameters.hostname, parameters.port = "127.0.0.1", 0
-parameters.cpuparams.n_threads = int(sys.argv[3])
+parameters.hostnames, parameters.port = ["127.0.0.1"], 0
+parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = int(sys.argv[3])
 parameters.warmup = False
 server = x.Server(parameters)
 print(server.listening_address, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -156,6 +157,7 @@ class _TrainingCallback(BaseCallback):
         self.records_state = records_state
         self._saved_at: int | None = None
         self._threads = torch.get_num_threads()
+        self._lately: deque[float] = deque(maxlen=64)
         self._reset_counts()
 
     def _reset_counts(self) -> None:
@@ -193,10 +195,11 @@ class _TrainingCallback(BaseCallback):
             self._tokens += int(info["generation_tokens"])
             if self.locals["dones"][i]:
                 self._solved.append(float(rate == 1.0))
+                self._lately.append(float(rate == 1.0))
                 self._soft.append(1.0 - self._missed.pop(i))
                 self._before.pop(i)
         if self.on_progress:
-            shown = {"solved": float(np.mean(self._solved))} if self._solved else {}
+            shown = {"solved lately": float(np.mean(self._lately))} if self._lately else {}
             self.on_progress(self.num_timesteps, self.settings.total_timesteps, shown)
         return True
 

@@ -14,7 +14,7 @@ _PROTECTED = re.compile(
     ```.*?```                                   # fenced code
   | `[^`\n]+`                                   # code span
   | "[^"\n]*" | (?<![A-Za-z0-9])'[^'\n]*'(?![A-Za-z0-9])   # quoted literal, not an apostrophe
-  | [A-Za-z_][A-Za-z0-9_]*\(                    # a call
+  | [A-Za-z_][A-Za-z0-9_]*(?=\()                # the name in a call
   | \b[A-Za-z]*_[A-Za-z0-9_]*\b                 # snake_case
   | \b[a-z]+[A-Z][A-Za-z0-9]*\b                 # camelCase
   | \b[A-Za-z]+\d[A-Za-z0-9]*\b                 # lst1

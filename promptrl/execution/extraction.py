@@ -89,7 +89,8 @@ def extract_code(answer: str, *, entry_point: str | None = None, stub: str = "")
         return _nothing(text, fenced)
     tree = source.parse(found)
     if tree is not None:
-        found = source.without_demos(found, tree, entry_point=entry_point)
+        cleaned = source.without_demos(found, tree, entry_point=entry_point)
+        found = cleaned if source.parse(cleaned) is not None else found
     return _completed(found.strip("\n") + "\n", entry_point, stub)
 
 
@@ -171,7 +172,7 @@ def _joined(blocks: Sequence[_Block], entry_point: str) -> str:
         for index in chosen:
             missing -= source.bound_names(blocks[index].tree.body)
     texts = [blocks[index].text.strip("\n") for index in sorted(chosen) if index != main]
-    return "\n\n\n".join([*texts, blocks[main].text.strip("\n")])
+    return _together(texts, blocks[main].text)
 
 
 def _continued(stub: str, body: str, entry_point: str) -> str | None:
@@ -291,14 +292,20 @@ def _program(blocks: Sequence[_Block]) -> str | None:
         block for block in tagged if source.used_names([block.tree]) & _READS_INPUT or _imports_input(block.tree)
     ]
     main = reading[-1] if reading else max(tagged, key=lambda block: len(block.text))
-    texts = [main.text]
+    texts: list[str] = []
     missing = source.missing_names(main.tree) if len(blocks) > 1 else set()
     for block in reversed([other for other in blocks if other is not main]):
         names = source.bound_names(block.tree.body)
         if names & missing:
             texts.insert(0, block.text)
             missing = (missing | source.missing_names(block.tree)) - names
-    return "\n\n\n".join(text.strip("\n") for text in texts) + "\n"
+    return _together(texts, main.text) + "\n"
+
+
+def _together(helpers: Sequence[str], main: str) -> str:
+    """The helpers' text before the main one's; only the main one where they do not compile as one module."""
+    whole = "\n\n\n".join(text.strip("\n") for text in (*helpers, main))
+    return whole if not helpers or source.parse(whole) is not None else main.strip("\n")
 
 
 def _imports_input(tree: ast.Module) -> bool:

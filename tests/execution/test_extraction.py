@@ -329,6 +329,39 @@ def test_any_text_gives_code_that_compiles_or_a_reason(text: str) -> None:
             compile(found.code, "x", "exec")
 
 
+PIECES = [
+    *(
+        "def add(a, b):\n",
+        "    return a + b\n",
+        "import math\n",
+        f"{F}python\n",
+        f"{F}\n",
+        F,
+        "Sure!\n",
+        "It's (this [\n",
+    ),
+    *("class Solution:\n", "    def add(self, a, b):\n", "        return a + b\n", ">>> add(1, 2)\n3\n", '"""\n'),
+    *("if __name__ == '__main__':\n    print(add(int(input()), 2))\n", "x = add(1, 2)\n", "\t", "\u00a0", "\ufeff"),
+    *("assert add(1, 2) == 3\n", "@cache\n", "print(", "# it\n", "global x\n", "return 1\n", "await x\n", "\r\n"),
+    *(
+        "from __future__ import annotations\n",
+        "try:\n    import re\nexcept ImportError:\n    re = None\n",
+        "del math; x = 1\n",
+    ),
+    *("match x:\n    case {'a': 1, **rest}:\n        pass\n", "def add(a, b): ...\n", "<think>\n", "</think>\n"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_any_mixture_gives_code_that_compiles_or_a_reason(answer: str) -> None:
+    for entry_point, stub in (("add", ""), ("add", "def add(a, b):\n    '''Add.'''\n"), (None, "")):
+        found = extract_code(answer, entry_point=entry_point, stub=stub)
+        assert (found.code is None) != (found.error is None)
+        if found.code is not None:
+            compile(found.code, "x", "exec", dont_inherit=True)
+
+
 WORDS = st.lists(
     st.sampled_from(["Sure!", "Here it is:", "It's done.", "Note: this", "* a", "1. b", "", "(c)"]), max_size=5
 )

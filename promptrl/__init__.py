@@ -3,7 +3,13 @@
 Importing it registers `promptrl/PromptRefinement-v0` with Gymnasium and loads no model.
 """
 
-from gymnasium.envs.registration import register
+import os
+
+# Torch's threads otherwise spin while they wait for each other. Beside any other busy process (a judge at work, a
+# second run) that costs several times the work itself; asleep they cost nothing measurable. Read when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from gymnasium.envs.registration import register  # noqa: E402
 
 __version__ = "0.1.0"
 

@@ -9,7 +9,7 @@ import os
 # second run) that costs several times the work itself; asleep they cost nothing measurable. Read when torch loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from gymnasium.envs.registration import register  # noqa: E402
+from gymnasium.envs.registration import register
 
 __version__ = "0.1.0"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import marshal
 from collections import Counter, OrderedDict, deque
 from decimal import Decimal
 from fractions import Fraction
@@ -151,3 +152,14 @@ json_values = st.recursive(
 def test_any_json_is_a_value_or_refused(value: object) -> None:
     with contextlib.suppress(codec.CodecError):
         codec.decode(json.dumps(value).encode())
+
+
+@given(values)
+def test_plain_data_may_be_marshalled(value: object) -> None:
+    assert codec.is_native(value)
+    assert _shape(marshal.loads(marshal.dumps(value, 2))) == _shape(value)  # type: ignore[arg-type]
+
+
+def test_other_data_may_not_be_marshalled() -> None:
+    for value in (bytearray(b"x"), np.array([1]), _Int(3), Decimal(1), OrderedDict(a=1), {"a": [bytearray(b"x")]}, int):
+        assert not codec.is_native((value,))

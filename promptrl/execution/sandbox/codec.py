@@ -80,6 +80,8 @@ class _TooLargeError(Exception):
 
 _ATOMS: Final = frozenset({type(None), bool, str, float})
 _ATOMS_AND_INT: Final = _ATOMS | {int}
+_MARSHALLED: Final = _ATOMS | {int, complex, bytes}
+_CONTAINERS: Final = frozenset({list, tuple, set, frozenset, dict})
 _NAMED_TYPES: Final = {
     kind.__name__: kind
     for kind in (int, float, complex, bool, str, bytes, list, tuple, set, frozenset, dict, type(None), object, type)
@@ -220,6 +222,19 @@ _PLAIN_READERS: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
     (dict, lambda value: dict(dict.items(value))),
 )
+
+
+def is_native(value: Any, depth: int = 0) -> bool:
+    """Whether `marshal` keeps the value as it is, every type exactly: it would turn a bytearray into bytes."""
+    kind = type(value)
+    if kind in _MARSHALLED:
+        return True
+    if depth > MAX_DEPTH or kind not in _CONTAINERS:
+        return False
+    parts: Iterable[Any] = value if kind is not dict else [*value.keys(), *value.values()]
+    if _MARSHALLED.issuperset(map(type, parts)):
+        return True
+    return all(is_native(part, depth + 1) for part in parts)
 
 
 def encode(value: Any) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import logging
 import os
@@ -145,7 +146,7 @@ def loadable_folder(weights: Weights, cache_dir: Path | None) -> Path:
         if json.loads((folder / _MARKER).read_text(encoding="utf-8")).get("source_sha256") == weights.sha256:
             return folder
     gigabytes = weights.path.stat().st_size / 1e9
-    logger.info("Converting %s once to bfloat16: about %.1f GB of memory and disk.", weights.path.name, 3 * gigabytes)
+    logger.warning("converting %s once to bfloat16 (about %.1f GB of disk)", weights.path.name, 3 * gigabytes)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
@@ -172,7 +173,8 @@ def _convert_gguf(path: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     try:
-        with quiet_transformers():
+        # The conversion's own bar knows no switch, and fills a log with a line per tensor.
+        with quiet_transformers(), contextlib.redirect_stderr(io.StringIO()):
             model = AutoModelForCausalLM.from_pretrained(
                 path.parent,
                 gguf_file=path.name,

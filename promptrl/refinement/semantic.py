@@ -21,26 +21,24 @@ from promptrl.settings import Settings
 Feedback = Literal["none", "status", "failing_test"]
 
 _SYSTEM = "You improve the wording of programming tasks so that a small code model solves them. You never write code."
-_REFLECT = """A code model was given this task:
+# What never changes comes first: a model that keeps the keys and values of common starts reads it once.
+_REFLECT = """A code model was given the task below and its code was tested. In one or two sentences, say what the \
+task's wording leaves unclear and what the code must take care of. No code.
 
 Task: {instruction}
 
 {contract}
 
-{outcome}
-
-In one or two sentences, say what the task's wording leaves unclear and what the code must take care of. No code."""
-_REWRITE = """Rewrite the description of a programming task so that it is clearer and complete.
+{outcome}"""
+_REWRITE = """Rewrite the description of the programming task below so that it is clearer and complete. Say what goes in, \
+what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no examples, at most {words} words.
 
 Description: {instruction}
 
 These lines belong to the task and stay as they are, do not repeat them:
 {contract}
 
-{outcome}{reflection}
-
-Say what goes in, what comes out and which special cases count. Keep the meaning.{kept} At most {words} words, \
-plain sentences, no code, no examples."""
+{outcome}{reflection}{kept}"""
 _PREFILL = "Description:"
 
 _CHATTER = re.compile(
@@ -116,7 +114,7 @@ class Semantic:
             outcome=self._outcome(episode),
             reflection=reflection,
             words=self.settings.max_words,
-            kept=f" These must appear exactly as here: {', '.join(spans)}." if spans else "",
+            kept=f" Keep exactly as here: {', '.join(spans)}." if spans else "",
         )
         return GenerationRequest(
             user=text,

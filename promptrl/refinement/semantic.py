@@ -30,8 +30,9 @@ Task: {instruction}
 {contract}
 
 {outcome}"""
-_REWRITE = """Rewrite the description of the programming task below so that it is clearer and complete. Say what goes in, \
-what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no examples, at most {words} words.
+_REWRITE = """Rewrite the description of the programming task below so that it is clearer and complete. Say what \
+goes in, what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no examples, at most \
+{words} words.
 
 Description: {instruction}
 

@@ -31,8 +31,8 @@ Task: {instruction}
 
 {outcome}"""
 _REWRITE = """Rewrite the description of the programming task below so that it is clearer and complete. Say what \
-goes in, what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no examples, at most \
-{words} words.
+goes in, what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no examples, at \
+most {words} words.
 
 Description: {instruction}
 

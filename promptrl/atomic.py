@@ -12,6 +12,7 @@ from pathlib import Path
 def write_atomically(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path` (same ending); rename it to `path` if the block succeeds, else remove it."""
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    temporary.unlink(missing_ok=True)  # left by a killed process that had this number
     try:
         yield temporary
         with temporary.open("rb") as file:

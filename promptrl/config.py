@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,7 +17,7 @@ from promptrl.methods.base import available_methods
 from promptrl.methods.settings import PPOSettings
 from promptrl.models import ModelSettings
 from promptrl.refinement.engine import EpisodeSettings, GenerationSettings
-from promptrl.refinement.operators import OperatorSettings
+from promptrl.refinement.operators import OPERATORS, OperatorSettings
 from promptrl.refinement.state import StateName
 from promptrl.settings import Settings
 from promptrl.tasks import BENCHMARKS, SplitSettings
@@ -36,6 +37,9 @@ class EnvironmentSettings(EpisodeSettings):
     def _distinct(cls, actions: tuple[str, ...]) -> tuple[str, ...]:
         if not actions or len(set(actions)) != len(actions):
             raise ValueError("needs at least one action, and each once")
+        for action in actions:
+            if action not in OPERATORS and ":" not in action:
+                raise ValueError(f"unknown action {action!r}; allowed are {', '.join(OPERATORS)} and 'module:Class'")
         return actions
 
 
@@ -59,6 +63,8 @@ class EvaluationSettings(Settings):
         for method in methods:
             if method not in known:
                 raise ValueError(f"unknown method {method!r}; allowed are {', '.join(known)}")
+        if not methods or len(set(methods)) != len(methods):
+            raise ValueError("needs at least one method, and each once")
         return methods
 
 
@@ -66,7 +72,7 @@ class Config(Settings):
     """Everything that decides what a run does."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9._+-]+$", description="first part of the run folder's name")
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**31, description="of everything that is drawn; sub-environment i uses seed + i")
     benchmark: str = "humaneval"
     data_path: Path | None = Field(None, description="the benchmark's file; found or fetched where unset")
     split: SplitSettings = SplitSettings()
@@ -89,10 +95,17 @@ class Config(Settings):
         return benchmark
 
     @model_validator(mode="after")
-    def _held_out_needs_plus(self) -> Config:
-        if self.environment.protocol == "held_out" and self.benchmark == "humaneval":
+    def _fits_together(self) -> Config:
+        if self.environment.protocol == "held_out" and self.benchmark in ("humaneval", "mbpp", "apps"):
             raise ValueError(
-                "protocol 'held_out' needs report tests, which 'humaneval' lacks; use 'humaneval_plus' or 'paper'"
+                f"protocol 'held_out' needs report tests, which {self.benchmark!r} lacks; use humaneval_plus, "
+                "mbpp_plus, or protocol 'paper'"
+            )
+        direct = {"direct", "repeat-direct"} & set(self.evaluation.methods)
+        if direct and "direct" not in self.environment.actions:
+            raise ValueError(
+                f"evaluation.methods has {', '.join(sorted(direct))}, which need the action 'direct'; "
+                f"environment.actions has {', '.join(self.environment.actions)}"
             )
         return self
 
@@ -114,7 +127,7 @@ def load_config(name: str | Path, overrides: Sequence[str] = ()) -> Config:
     values = _read(_find(name))
     for override in overrides:
         key, equals, text = override.partition("=")
-        if not equals or not key:
+        if not equals or not all(part.strip() for part in key.split(".")):
             raise ConfigError(f"--set {override!r} is not of the form key.subkey=value")
         try:
             value = yaml.safe_load(text)
@@ -139,8 +152,9 @@ def parse_config(values: Mapping[str, Any], source: str = "the configuration") -
 def _find(name: str | Path) -> Path:
     candidates = [Path(name), *(folder / f"{name}{end}" for folder in CONFIG_DIRS for end in ("", ".yaml"))]
     for candidate in candidates:
-        if candidate.is_file():
-            return candidate
+        with suppress(OSError):  # a name too long for the file system is no file either
+            if candidate.is_file():
+                return candidate
     known = sorted({path.name for folder in CONFIG_DIRS if folder.is_dir() for path in folder.glob("*.yaml")})
     raise ConfigError(
         f"there is no configuration {str(name)!r}, neither as a path nor in configs/ ({', '.join(known) or 'empty'})"
@@ -188,7 +202,7 @@ def _explain(error: ValidationError) -> str:
     """The first of a validation's errors as one sentence: key, value, what is allowed."""
     first = error.errors(include_url=False)[0]
     location = [str(part) for part in first["loc"]]
-    key = ".".join(location) or "the configuration"
+    key = ".".join(location)
     if first["type"] == "extra_forbidden":
         allowed = _fields_at(location[:-1])
         near = difflib.get_close_matches(location[-1], allowed, n=1)
@@ -196,6 +210,8 @@ def _explain(error: ValidationError) -> str:
             f", did you mean {near[0]!r}?" if near else f"; allowed are {', '.join(allowed)}"
         )
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":
+        message = f"input should be a mapping of {', '.join(_fields_at(location))}"
     if not location:
         return message
     return f"{key} is {first['input']!r}: {message[:1].lower()}{message[1:]}"

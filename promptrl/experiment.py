@@ -1,18 +1,21 @@
 """One experiment from end to end: a run folder, training, evaluation on held-out tasks, table and picture.
 
-A run folder holds `config.yaml` (resolved), `versions.json`, `splits.json` (the ids on each side and what
-was left out), `train.jsonl`, `agent.zip`, `checkpoint.json` with its zip, `tensorboard/`,
+A run folder holds `config.yaml` (resolved), `purpose.json`, `versions.json`, `splits.json` (the ids on each side
+and what was left out), `train.jsonl`, `training.json`, `agent.zip`, `checkpoint.json` with its zip, `tensorboard/`,
 `evaluation/<method>.jsonl`, `summary.json`, `table.md` and `learning_curve.png`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
@@ -47,12 +50,18 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def open(cls, config: Config, output: Path | None, *, resume: bool) -> RunFolder:
-        """Make a new folder, or take up an old one.
+    def check(cls, config: Config, output: Path | None, *, resume: bool, purpose: dict[str, str]) -> RunFolder:
+        """The folder that a run may use, which is not made yet.
+
+        Args:
+            config: the run's configuration.
+            output: the folder; a new one under `runs/` where unset.
+            resume: whether `output` holds the run to go on with.
+            purpose: what else decides the results, besides the configuration (the method, the policy's hash).
 
         Raises:
             RunError: when `output` holds a run and `resume` is not set, when there is nothing to resume, or
-                when the run to resume was made with another configuration (the differing keys are named).
+                when the run to resume had another configuration or purpose (the differing keys are named).
         """
         if output is None:
             if resume:
@@ -62,7 +71,11 @@ class RunFolder:
         if stored.exists():
             if not resume:
                 raise RunError(f"{output} already holds a run; use --resume to go on with it, or another --output")
-            if differing := _differences(load_config(stored), config):
+            differing = [
+                *_differences(_read_json(output / "purpose.json"), purpose),
+                *_differences(load_config(stored).model_dump(), config.model_dump()),
+            ]
+            if differing:
                 raise RunError(
                     f"{output} was made with another configuration ({'; '.join(differing)}); use another --output"
                 )
@@ -70,14 +83,23 @@ class RunFolder:
             raise RunError(f"{output} holds no run to resume (there is no config.yaml in it)")
         elif output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise RunError(f"{output} exists and is not an empty folder; give another --output")
+        return cls(output)
+
+    def make(self, config: Config, purpose: dict[str, str]) -> None:
+        """Make the folder, unless it is there.
+
+        Raises:
+            RunError: when it cannot be written.
+        """
         try:
-            output.mkdir(parents=True, exist_ok=True)
-            folder = cls(output)
-            if not stored.exists():
-                folder.write("config.yaml", config.to_yaml())
+            self.path.mkdir(parents=True, exist_ok=True)
+            for left_over in self.path.glob(".*.partial*"):  # of a process that was killed while writing
+                left_over.unlink()
+            if not (self.path / "config.yaml").exists():
+                self.write_json("purpose.json", purpose)
+                self.write("config.yaml", config.to_yaml())
         except OSError as error:
-            raise RunError(f"{output} cannot be written ({error.strerror})") from error
-        return folder
+            raise RunError(f"{self.path} cannot be written ({error.strerror})") from error
 
     def write(self, name: str, text: str) -> None:
         with write_atomically(self.path / name) as temporary:
@@ -103,13 +125,9 @@ def run_experiment(
     """
     console = console or Console()
     started = time.monotonic()
-    workbench = Workbench(config)
-    workbench.find_files()
-    folder = RunFolder.open(config, output, resume=resume)
-    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
-    try:
-        folder.write_json("versions.json", versions(workbench))
-        _write_splits(folder, workbench, console)
+    purpose = {"command": "train"}
+    folder = RunFolder.check(config, output, resume=resume, purpose=purpose)
+    with _workbench(folder, config, purpose, console) as workbench:
         training = _train(folder, workbench, resume=resume, console=console)
         results = evaluate_methods(
             folder.path / "evaluation", workbench, policy=folder.path / "agent.zip", console=console
@@ -117,13 +135,6 @@ def run_experiment(
         learning_curve(read_records(folder.path / "train.jsonl"), folder.path / "learning_curve.png")
         wall = {"wall_seconds": round(time.monotonic() - started, 1), "resumed": resume}
         _write_results(folder, workbench, results, console, training=training, **wall)
-    except KeyboardInterrupt:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(
-            f"stopped; what was made is kept, go on with --resume --output {folder.path}"
-        )
-        raise
-    finally:
-        workbench.close()
     return folder.path
 
 
@@ -138,21 +149,38 @@ def run_evaluation(
 ) -> Path:
     """Run one method on the test tasks; the run folder holds its records, `summary.json` and `table.md`."""
     console = console or Console()
-    workbench = Workbench(config)
     make_method(method, MethodContext(config.environment.actions, config.seed, policy))  # refuse early what cannot run
-    workbench.find_files()
-    folder = RunFolder.open(config, output, resume=resume)
-    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
-    try:
-        folder.write_json("versions.json", versions(workbench))
-        _write_splits(folder, workbench, console)
+    purpose = {"command": "evaluate", "method": method}
+    if policy is not None:
+        purpose["policy_sha256"] = hashlib.sha256(policy.read_bytes()).hexdigest()
+    folder = RunFolder.check(config, output, resume=resume, purpose=purpose)
+    with _workbench(folder, config, purpose, console) as workbench:
         results = evaluate_methods(
             folder.path / "evaluation", workbench, policy=policy, console=console, methods=[method]
         )
         _write_results(folder, workbench, results, console)
+    return folder.path
+
+
+@contextmanager
+def _workbench(folder: RunFolder, config: Config, purpose: dict[str, str], console: Console) -> Iterator[Workbench]:
+    """A workbench for a run whose folder is made once everything that the run needs has been found."""
+    workbench = Workbench(config)
+    try:
+        workbench.find_files()
+        folder.make(config, purpose)
+        console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
+        folder.write_json("versions.json", versions(workbench))
+        _write_splits(folder, workbench, console)
+        yield workbench
+    except KeyboardInterrupt:
+        if (folder.path / "config.yaml").exists():
+            Console(stderr=True, soft_wrap=True, highlight=False).print(
+                f"stopped; what was made is kept, go on with --resume --output {folder.path}"
+            )
+        raise
     finally:
         workbench.close()
-    return folder.path
 
 
 def evaluate_methods(
@@ -210,11 +238,12 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
     if not (folder.path / "checkpoint.json").exists():
         records.truncate(0)
     numbers: dict[int, int] = {}  # per sub-environment the number of its running episode
-    counted = made = 0
+    counted = 0
+    earlier: dict[str, float] = {}  # seconds of the sessions before this one
+    earlier_wall = 0.0
 
     def keep(env_index: int, episode: Episode, step: Step) -> None:
-        nonlocal counted, made
-        made += 1
+        nonlocal counted
         if step.index == 0:
             numbers[env_index] = counted
             counted += 1
@@ -222,11 +251,18 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
         records.append({**record, "env": env_index})
 
     def state() -> dict[str, Any]:
-        return {"size": records.size, "numbers": {str(k): v for k, v in numbers.items()}, "counted": counted}
+        return {
+            "size": records.size,
+            "numbers": {str(k): v for k, v in numbers.items()},
+            "counted": counted,
+            "seconds": {phase: earlier.get(phase, 0.0) + spent for phase, spent in env.engine.seconds.items()},
+            "wall_seconds": earlier_wall + time.monotonic() - started,
+        }
 
     def restore(stored: dict[str, Any]) -> None:
-        nonlocal counted
+        nonlocal counted, earlier, earlier_wall
         records.truncate(stored["size"])
+        earlier, earlier_wall = stored["seconds"], stored["wall_seconds"]
         numbers.update({int(k): v for k, v in stored["numbers"].items()})
         counted = stored["counted"]
 
@@ -247,21 +283,26 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
     finally:
         records.close()
         env.close()
-    wall = time.monotonic() - started
-    seconds = dict(env.engine.seconds)
+    steps = agent.num_timesteps
+    done = _read_json(folder.path / "training.json") if (folder.path / "training.json").exists() else {}
+    if done.get("steps") == steps:  # nothing was left to train: what was measured then stays
+        return done
+    wall = earlier_wall + time.monotonic() - started
+    seconds = {phase: earlier.get(phase, 0.0) + spent for phase, spent in env.engine.seconds.items()}
     share = {phase: round(spent / wall, 4) for phase, spent in seconds.items()}
     share["ppo_and_rest"] = round(1 - sum(seconds.values()) / wall, 4)
-    shares = ", ".join(f"{phase} {100 * part:.1f} %" for phase, part in share.items())
-    console.print(
-        f"trained {made} steps in {wall:.0f} s, {made / wall:.2f} steps/s: {shares}", highlight=False, soft_wrap=True
-    )
-    return {
-        "steps": agent.num_timesteps,
-        "steps_this_time": made,
+    summary = {
+        "steps": steps,
         "wall_seconds": round(wall, 1),
-        "steps_per_second": round(made / wall, 3),
+        "steps_per_second": round(steps / wall, 3),
         "share": share,
     }
+    folder.write_json("training.json", summary)
+    shares = ", ".join(f"{phase} {100 * part:.1f} %" for phase, part in share.items())
+    console.print(
+        f"trained {steps} steps in {wall:.0f} s, {steps / wall:.2f} steps/s: {shares}", highlight=False, soft_wrap=True
+    )
+    return summary
 
 
 def _write_splits(folder: RunFolder, workbench: Workbench, console: Console) -> None:
@@ -289,7 +330,7 @@ def _write_results(
     folder.write_json(
         "summary.json",
         {
-            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "config": workbench.config.model_dump(mode="json"),
             "versions": versions(workbench),
             "evaluation": [asdict(result) for result in results],
@@ -299,29 +340,38 @@ def _write_results(
     console.print(rich_table(results, caption))
 
 
-def _differences(old: Config, new: Config) -> list[str]:
-    """The keys in which two configurations differ, with both values."""
-    return [f"{key}: {a!r} there, {b!r} now" for key, a, b in _walk(old.model_dump(), new.model_dump())]
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The keys in which two (nested) mappings differ, with both values."""
+    return [f"{key}: {a!r} there, {b!r} now" for key, a, b in _walk(old, new)]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({type(error).__name__}); use another --output") from error
+    return value if isinstance(value, dict) else {}
 
 
 def _walk(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in old.keys() | new.keys():
+        for key in sorted(old.keys() | new.keys()):
             yield from _walk(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key)
     elif old != new:
         yield prefix, old, new
 
 
 def _commit() -> str | None:
-    """The commit of the code that runs, with "+changes" where the work tree differs; None outside a checkout."""
-    here = Path(__file__).resolve().parent
+    """The commit of the code that runs, with "+changes" where the work tree differs; None outside its checkout."""
+    root = Path(__file__).resolve().parent.parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        if Path(git("rev-parse", "--show-toplevel")) != root:
+            return None
+        return git("describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip()

@@ -34,13 +34,14 @@ def progress_bar(title: str, total: int, console: Console, *, unit: str) -> Iter
         return
 
     started = last = time.monotonic()
+    ended = False
 
     def log(done: int, figures: Mapping[str, float]) -> None:
-        nonlocal last
+        nonlocal last, ended
         now = time.monotonic()
-        if done < total and now - last < LOG_SECONDS:
+        if ended or (done < total and now - last < LOG_SECONDS):
             return
-        last = now
+        last, ended = now, done >= total
         rate = done / max(now - started, 1e-9)
         console.print(
             f"{title}: {done}/{total} {unit}, {now - started:.0f} s, {rate:.2f}/s {_figures(figures)}".rstrip(),

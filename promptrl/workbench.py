@@ -109,7 +109,7 @@ class Workbench:
         return PromptRefinementVectorEnv(
             self.engine(),
             self.tasks(split),
-            num_envs=num_envs or self.config.ppo.n_envs,
+            num_envs=self.config.ppo.n_envs if num_envs is None else num_envs,
             state=self.config.environment.state,
             task_order=self.config.environment.task_order,
             autoreset_mode=autoreset_mode,

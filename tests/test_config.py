@@ -36,6 +36,26 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
         ({"ppo": {"learning_rate": "fast"}}, "ppo.learning_rate is 'fast': input should be a valid number"),
         ({"environment": {"protocol": "held_out"}}, "'held_out' needs report tests, which 'humaneval' lacks"),
         ({"environment": {"actions": ["direct", "direct"]}}, "needs at least one action, and each once"),
+        (
+            {"environment": {"actions": ["direct", "foo"]}},
+            "unknown action 'foo'; allowed are direct, lexical, semantic",
+        ),
+        ({"environment": {"actions": ["lexical"]}}, "direct, repeat-direct, which need the action 'direct'"),
+        (
+            {"environment": {"protocol": "held_out"}, "benchmark": "apps"},
+            "'held_out' needs report tests, which 'apps' lacks",
+        ),
+        ({"evaluation": {"methods": ["direct", "direct"]}}, "needs at least one method, and each once"),
+        ({"ppo": {"n_envs": 1, "n_steps": 1}}, "n_steps × n_envs is 1"),
+        ({"ppo": {"batch_size": 4096}}, "batch_size is 4096; at most n_steps × n_envs = 256"),
+        ({"ppo": {"net_arch": [-5]}}, "ppo.net_arch.0 is -5: input should be greater than or equal to 1"),
+        ({"ppo": {"learning_rate": float("inf")}}, "ppo.learning_rate is inf: input should be a finite number"),
+        (
+            {"generation": {"temperature": float("nan")}},
+            "generation.temperature is nan: input should be a finite number",
+        ),
+        ({"seed": 5_000_000_000}, "seed is 5000000000: input should be less than 2147483648"),
+        ({"ppo": 3}, "ppo is 3: input should be a mapping of total_timesteps, n_envs"),
     ],
 )
 def test_refused(values: dict[str, object], message: str) -> None:
@@ -71,5 +91,10 @@ def test_bad_files_and_overrides(tmp_path: Path) -> None:
             load_config(tmp_path / name)
     with pytest.raises(ConfigError, match=r"--set 'seed' is not of the form key\.subkey=value"):
         load_config(CONFIGS / "base.yaml", ["seed"])
+    for override in (".a=1", "a.=1", "=1"):
+        with pytest.raises(ConfigError, match="is not of the form key"):
+            load_config(CONFIGS / "base.yaml", [override])
+    with pytest.raises(ConfigError, match="neither as a path nor in configs/"):
+        load_config("x" * 300)
     with pytest.raises(ConfigError, match="'seed' has no keys below it"):
         load_config(CONFIGS / "base.yaml", ["seed.x=1"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any, ClassVar, SupportsInt
+from typing import Any, ClassVar, SupportsIndex
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +20,7 @@ from promptrl.tasks.task import Task
 Observation = NDArray[np.float32]
 
 
-class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
+class PromptRefinementEnv(gym.Env[Observation, SupportsIndex]):
     """Refine the prompt of a frozen code model until the code passes its tests (arXiv 2605.19102).
 
     ## Actions, `Discrete(3)`
@@ -85,14 +86,16 @@ class PromptRefinementEnv(gym.Env[Observation, SupportsInt]):
         """Start the next task's episode, or that of `options["task_id"]`; `seed` fixes all that is drawn."""
         super().reset(seed=seed)
         if seed is not None:
+            if self.slot.statistics is not None:
+                self.slot.statistics.clear()
             self.slot.seed(self.np_random)
         episode = self.slot.begin(task_id_option(options))
         return self._observation(), reset_info(episode)
 
-    def step(self, action: SupportsInt) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsIndex) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One attempt: refine the prompt by `action`, have it answered, run the reward tests."""
         episode = self.slot.current()
-        (step,) = self.engine.step([episode], [int(action)])
+        (step,) = self.engine.step([episode], [operator.index(action)])
         self.slot.stepped()
         if self.render_mode == "human":
             print(render_step(episode, step))

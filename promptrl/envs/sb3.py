@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,9 @@ class SB3VecEnv(VecEnv):
 
     def reset(self) -> VecEnvObs:
         seeds = list(self._seeds) if any(seed is not None for seed in self._seeds) else None
-        observations, infos = self.env.reset(seed=seeds)
+        task_ids = [options.get("task_id") for options in self._options]
+        options = {"task_id": task_ids} if any(task_ids) else None
+        observations, infos = self.env.reset(seed=seeds, options=options)
         self.reset_infos = _split(infos, self.num_envs)
         self._reset_seeds()
         self._reset_options()
@@ -72,9 +74,6 @@ class SB3VecEnv(VecEnv):
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
         """There is nothing to see but text."""
         return [None] * self.num_envs
-
-    def _get_indices(self, indices: VecEnvIndices) -> Iterable[int]:
-        return super()._get_indices(indices)
 
 
 def _split(infos: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:

@@ -21,6 +21,11 @@ class TaskStatistics:
         self.episodes = np.zeros(n_tasks, dtype=np.int64)
         self.solved = np.zeros(n_tasks, dtype=np.int64)
 
+    def clear(self) -> None:
+        """Forget everything, as a fresh seed asks for."""
+        self.episodes[:] = 0
+        self.solved[:] = 0
+
     def record(self, index: int, solved: bool) -> None:
         self.episodes[index] += 1
         self.solved[index] += solved

@@ -28,7 +28,7 @@ StepHook = Callable[[int, Episode, Step], None]
 class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
     """The environment of `PromptRefinementEnv`, n times over, as one batched step.
 
-    One step is one batched MiniLM call, at most one batched rewriting call, one batched generation call
+    One step is one batched MiniLM call for the states, at most one batched rewriting call, one batched generation call
     and the judging of all candidates in parallel. Sub-environment i of a vector seeded with s behaves as a
     single environment seeded with s + i.
 
@@ -73,6 +73,7 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         self.statistics = TaskStatistics(len(tasks)) if task_order == "curriculum" else None
         self.slots = [Slot(engine, tasks, seeding.np_random()[0], self.statistics) for _ in range(num_envs)]
         self._ended = np.zeros(num_envs, dtype=np.bool_)
+        self._rendered = [""] * num_envs
         self._observations = np.zeros((num_envs, low.shape[0]), dtype=np.float32)
 
     def reset(
@@ -88,14 +89,21 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         task_ids: Any = task_id_option(options)
         if isinstance(task_ids, str) or task_ids is None:
             task_ids = [task_ids] * self.num_envs
-        if len(task_ids) != self.num_envs:
-            raise ConfigError(f"reset option 'task_id' names {len(task_ids)} tasks for {self.num_envs} environments")
+        if not isinstance(task_ids, list | tuple) or len(task_ids) != self.num_envs:
+            raise ConfigError(f"reset option 'task_id' is {task_ids!r}; give one id, or a list of {self.num_envs}")
+        for task_id in task_ids:
+            if task_id is not None:
+                self.slots[0].order.by_id(task_id)  # refuse an unknown one before anything is reset
+        if seed is not None and self.statistics is not None:
+            self.statistics.clear()
         infos: dict[str, Any] = {}
         chosen = [int(i) for i in np.flatnonzero(mask)]
         for i in chosen:
             if (own := seeds[i]) is not None:
                 self.slots[i].seed(seeding.np_random(own)[0])
-            infos = self._add_info(infos, reset_info(self.slots[i].begin(task_ids[i])), i)
+            episode = self.slots[i].begin(task_ids[i])
+            self._rendered[i] = render_step(episode, None) if self.render_mode is not None else ""
+            infos = self._add_info(infos, reset_info(episode), i)
         self._observations[chosen] = self._observe(chosen)
         self._ended[chosen] = False
         return self._observations.copy(), infos
@@ -107,6 +115,8 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,):
             raise ValueError(f"actions have the shape {actions.shape}; needed is ({self.num_envs},)")
+        if not np.issubdtype(actions.dtype, np.integer):
+            raise ValueError(f"actions have the dtype {actions.dtype}; needed are integers")
         resetting: list[int] = []
         if self._ended.any() and self.autoreset_mode is not AutoresetMode.SAME_STEP:
             if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -126,8 +136,10 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
             own_infos[i] = step_info(episode, step)
             if self.on_step:
                 self.on_step(i, episode, step)
+            if self.render_mode is not None:
+                self._rendered[i] = render_step(episode, step)
             if self.render_mode == "human":
-                print(render_step(episode, step))
+                print(self._rendered[i])
         for i in resetting:
             own_infos[i] = reset_info(self.slots[i].begin())
         self._ended = terminations | truncations
@@ -152,11 +164,8 @@ class PromptRefinementVectorEnv(VectorEnv[Observations, NDArray[np.int64], NDArr
         return self._observations.copy(), rewards, terminations, truncations, infos
 
     def render(self) -> tuple[str, ...] | None:
-        """With `render_mode="ansi"`, the last step of each sub-environment as text."""
-        if self.render_mode != "ansi":
-            return None
-        episodes = [slot.episode for slot in self.slots]
-        return tuple(render_step(e, e.last) if e is not None else "" for e in episodes)
+        """With `render_mode="ansi"`, each sub-environment's last step as text, that of an ended episode too."""
+        return tuple(self._rendered) if self.render_mode == "ansi" else None
 
     def state_dict(self) -> dict[str, Any]:
         """Where every sub-environment stands, for a checkpoint."""

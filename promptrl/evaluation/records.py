@@ -4,7 +4,8 @@ Schema, version 1. Each line holds `schema`, `method`, `seed`, `task_id`, `episo
 `env` (sub-environment, training only), `step` (from 0), `action`, `instruction`, `prompt` (rendered), `draw`,
 `answer`, `code`, `status`, `error`, `pass_rate`, `tests` (an outcome per reward test), `reward`, `terminated`,
 `truncated`, `note`, `finish_reason`, `tokens_in`, `tokens_out`, `cached`, `model_calls`, `seconds` (of model
-time), the same four of the rewriting calls under `rewrite_*`, and, in evaluations, `report_pass_rate` (ρ on
+time), what the rewriting cost: `rewrite_calls`, `rewrite_cached` (how many of them), `rewrite_tokens_in`,
+`rewrite_tokens_out`, `rewrite_seconds`, and, in evaluations, `report_pass_rate` (ρ on
 base and plus tests) and `last` (true on a task's last line: without it the task is not finished).
 """
 
@@ -58,6 +59,7 @@ def step_record(
         "model_calls": 1,
         "seconds": generation.seconds,
         "rewrite_calls": len(step.rewrites),
+        "rewrite_cached": sum(rewrite.cached for rewrite in step.rewrites),
         "rewrite_tokens_in": sum(rewrite.tokens_in for rewrite in step.rewrites),
         "rewrite_tokens_out": sum(rewrite.tokens_out for rewrite in step.rewrites),
         "rewrite_seconds": sum(rewrite.seconds for rewrite in step.rewrites),
@@ -106,14 +108,14 @@ def read_records(path: Path) -> Iterator[Record]:
     """
     if not path.exists():
         raise RunError(f"there are no records at {path}")
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         broken: int | None = None
         for number, line in enumerate(file, 1):
             if broken is not None:
                 raise RunError(f"{path} line {broken} is not a JSON object")
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError:
+            except (json.JSONDecodeError, UnicodeDecodeError):  # cut off, even within a character
                 broken = number
                 continue
             if not isinstance(record, dict) or record.get("schema") != SCHEMA_VERSION:

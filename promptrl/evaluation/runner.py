@@ -122,7 +122,7 @@ def summarize(method: str, records: Sequence[Record]) -> MethodResult:
         soft=soft_pass_at_1([[step["report_pass_rate"] for step in steps] for steps in by_task.values()]),
         attempts=len(records),
         model_calls=sum(record["model_calls"] + record["rewrite_calls"] for record in records),
-        cached_calls=sum(record["cached"] for record in records),
+        cached_calls=sum(record["cached"] + record["rewrite_cached"] for record in records),
         tokens_in=sum(record["tokens_in"] + record["rewrite_tokens_in"] for record in records),
         tokens_out=sum(record["tokens_out"] + record["rewrite_tokens_out"] for record in records),
         seconds=sum(record["seconds"] + record["rewrite_seconds"] for record in records),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -20,11 +21,12 @@ from promptrl.atomic import write_atomically
 from promptrl.envs.sb3 import SB3VecEnv
 from promptrl.envs.vector_env import PromptRefinementVectorEnv
 from promptrl.errors import ConfigError, RunError
-from promptrl.methods.base import MethodContext
+from promptrl.methods.base import MethodContext, task_rng
 from promptrl.methods.settings import PPOSettings
 from promptrl.refinement.episode import Episode
 
 CHECKPOINT: Final = "checkpoint"
+_ACTIONS: Final = "promptrl_actions"
 
 
 ProgressHook = Callable[[int, int, dict[str, float]], None]
@@ -60,15 +62,15 @@ def train(
     Raises:
         RunError: when there is nothing to resume, or the checkpoint fits another environment.
     """
-    if settings.n_steps * settings.n_envs < 2:
-        raise ConfigError("ppo.n_steps × ppo.n_envs is below 2; the advantages of a single step cannot be normalised")
     vec_env = VecMonitor(SB3VecEnv(env))
     checkpoint = folder / CHECKPOINT
     if resume and checkpoint.with_suffix(".json").exists():
         agent, stored = _load_checkpoint(checkpoint, vec_env, env)
         if restore_records:
             restore_records(stored["records"])
+        running = stored["running"]
     else:
+        running = None
         agent = PPO(
             "MlpPolicy",
             vec_env,
@@ -92,12 +94,16 @@ def train(
             seed=seed,
             device="cpu",
         )
+        # Kept in the agent's zip, so that its numbers are never taken for those of other actions.
+        setattr(agent, _ACTIONS, list(env.engine.actions))
     remaining = settings.total_timesteps - agent.num_timesteps
-    callback = _TrainingCallback(env, checkpoint, settings, on_progress, records_state)
+    callback = _TrainingCallback(env, checkpoint, settings, on_progress, records_state, running)
+    threads = torch.get_num_threads()
     try:
         if remaining > 0:
             agent.learn(remaining, callback=callback, reset_num_timesteps=False, tb_log_name="ppo")
     finally:
+        torch.set_num_threads(threads)  # a stop in the middle of an update would leave it at one
         _save_agent(agent, folder / "agent.zip")
     return agent
 
@@ -117,11 +123,16 @@ class PPOMethod:
             self._agent = PPO.load(context.policy, device="cpu")
         except Exception as error:
             raise ConfigError(f"{context.policy} is not a Stable-Baselines3 PPO zip ({error})") from error
-        if (n := int(self._agent.action_space.n)) != len(context.actions):  # type: ignore[attr-defined]
+        if not isinstance(self._agent.action_space, Discrete):
+            raise ConfigError(f"{context.policy} was trained on another kind of actions than this environment's")
+        trained = getattr(self._agent, _ACTIONS, None)
+        known = trained or [f"action {number}" for number in range(int(self._agent.action_space.n))]
+        if len(known) != len(context.actions) or (trained and tuple(trained) != context.actions):
             raise ConfigError(
-                f"{context.policy} was trained with {n} actions; the configuration has {len(context.actions)}"
+                f"{context.policy} was trained with the actions {', '.join(known)}; "
+                f"the configuration has {', '.join(context.actions)}"
             )
-        self._agent.set_random_seed(context.seed)
+        self._seed = context.seed
         self._deterministic = context.deterministic
 
     def choose(self, episodes: Sequence[Episode], observations: NDArray[np.float32]) -> list[int]:
@@ -130,8 +141,16 @@ class PPOMethod:
                 f"the agent was trained on states of the shape {self._agent.observation_space.shape}; "
                 f"the configuration's environment.state has {observations.shape[1:]}"
             )
-        actions, _ = self._agent.predict(observations, deterministic=self._deterministic)
-        return [int(action) for action in actions]
+        with torch.no_grad():
+            distribution: Any = self._agent.policy.get_distribution(torch.from_numpy(observations)).distribution
+        chances = distribution.probs.double().numpy()
+        if self._deterministic:
+            return [int(action) for action in chances.argmax(axis=1)]
+        # Each draw has its own generator, so that it does not depend on what else is in the batch.
+        return [
+            int(task_rng(self._seed, e.task.task_id, f"ppo {len(e.steps)}").choice(len(row), p=row / row.sum()))
+            for e, row in zip(episodes, chances, strict=True)
+        ]
 
 
 class _TrainingCallback(BaseCallback):
@@ -148,6 +167,7 @@ class _TrainingCallback(BaseCallback):
         settings: PPOSettings,
         on_progress: ProgressHook | None,
         records_state: StateHook | None,
+        running: dict[str, dict[str, float]] | None,
     ) -> None:
         super().__init__()
         self.env = env
@@ -158,6 +178,10 @@ class _TrainingCallback(BaseCallback):
         self._saved_at: int | None = None
         self._threads = torch.get_num_threads()
         self._lately: deque[float] = deque(maxlen=64)
+        # Of the running episodes, per sub-environment: Π (1 − ρ) so far, and the last pass rate.
+        running = running or {"missed": {}, "before": {}}
+        self._missed = {int(i): value for i, value in running["missed"].items()}
+        self._before = {int(i): value for i, value in running["before"].items()}
         self._reset_counts()
 
     def _reset_counts(self) -> None:
@@ -166,8 +190,6 @@ class _TrainingCallback(BaseCallback):
         self._solved: list[float] = []
         self._soft: list[float] = []
         self._cached = self._steps = self._tokens = 0
-        self._missed: dict[int, float] = {}
-        self._before: dict[int, float] = {}
 
     def _on_rollout_start(self) -> None:
         torch.set_num_threads(self._threads)
@@ -179,7 +201,11 @@ class _TrainingCallback(BaseCallback):
         self._save()
 
     def _save(self) -> None:
-        _save_checkpoint(self.model, self.env, self.checkpoint, self.records_state)  # type: ignore[arg-type]
+        # What the update logged waits for the next rollout's end, which a resumed run would no longer know of.
+        self.logger.dump(self.num_timesteps)
+        running = {"missed": self._missed, "before": self._before}
+        assert isinstance(self.model, PPO)  # what train() made
+        _save_checkpoint(self.model, self.env, self.checkpoint, self.records_state, running)
         self._saved_at = self.num_timesteps
 
     def _on_step(self) -> bool:
@@ -213,9 +239,7 @@ class _TrainingCallback(BaseCallback):
             self.logger.record("rollout/soft_pass_at_1", float(np.mean(self._soft)))
         self.logger.record("generation/cached_share", self._cached / max(1, self._steps))
         self.logger.record("generation/tokens", self._tokens)
-        missed, before = self._missed, self._before
         self._reset_counts()
-        self._missed, self._before = missed, before  # episodes run on over the end of a rollout
         # The update's networks are so small that threads wait for each other longer than they compute.
         torch.set_num_threads(1)
 
@@ -227,7 +251,11 @@ def _save_agent(agent: PPO, path: Path) -> None:
 
 
 def _save_checkpoint(
-    agent: PPO, env: PromptRefinementVectorEnv, checkpoint: Path, records_state: StateHook | None
+    agent: PPO,
+    env: PromptRefinementVectorEnv,
+    checkpoint: Path,
+    records_state: StateHook | None,
+    running: dict[str, dict[int, float]],
 ) -> None:
     """Agent, environments and random states, under one name; the JSON file, written last, makes it valid."""
     monitor = agent.get_env()
@@ -248,6 +276,7 @@ def _save_checkpoint(
             "numpy": [np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
             "torch": torch.get_rng_state().tolist(),
         },
+        "running": running,
         "records": records_state() if records_state else {},
     }
     with write_atomically(checkpoint.with_suffix(".json")) as temporary:
@@ -272,8 +301,9 @@ def _load_checkpoint(
             if found != wanted:
                 raise RunError(f"{path} was made with another {name} than the configuration's; start a new run instead")
         agent = PPO.load(zip_path, env=vec_env, device="cpu", force_reset=False)
-    except (OSError, KeyError, json.JSONDecodeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"the checkpoint {path} cannot be read ({error}); start a new run instead") from error
+    agent.tensorboard_log = str(checkpoint.parent / "tensorboard")  # the folder may have been moved
     env.load_state_dict(stored["env"])
     vec_env.episode_returns = np.array(stored["monitor"][0], dtype=np.float32)
     vec_env.episode_lengths = np.array(stored["monitor"][1], dtype=np.int32)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from promptrl.settings import Settings
 
@@ -26,8 +26,17 @@ class PPOSettings(Settings):
     max_grad_norm: float = Field(0.5, gt=0)
     normalize_advantage: bool = True
     target_kl: float | None = Field(None, gt=0)
-    net_arch: tuple[int, ...] = (64, 64)
+    net_arch: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
     activation_fn: Literal["tanh", "relu"] = "tanh"
     save_freq: int = Field(
         256, ge=1, description="environment steps between checkpoints, taken at the end of a rollout"
     )
+
+    @model_validator(mode="after")
+    def _rollout_fits(self) -> PPOSettings:
+        rollout = self.n_steps * self.n_envs
+        if rollout < 2:
+            raise ValueError("n_steps × n_envs is 1; the advantages of a single step cannot be normalised")
+        if self.batch_size > rollout:
+            raise ValueError(f"batch_size is {self.batch_size}; at most n_steps × n_envs = {rollout} is possible")
+        return self

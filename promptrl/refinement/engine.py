@@ -1,7 +1,8 @@
 """The engine: one batched step of refinement for many episodes at once.
 
-A step is at most one batched rewriting call, one batched generation call, the judging of all candidates
-in parallel, and one batched MiniLM call for the states. Nothing here knows who chose the actions.
+A step is at most one batched rewriting call (two where a reflection comes first), one batched generation call, the
+judging of all candidates in parallel, and one batched MiniLM call for the states; operators encode what they propose in
+batches too. Nothing here knows who chose the actions.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class RefinementEngine:
 
     Attributes:
         actions: names of the actions, in the order of their numbers.
-        seconds: seconds spent so far in `operators`, `generation`, `judging` and `encoding`.
+        seconds: seconds spent so far in `operators`, `generation` (rewriting included), `judging` and `encoding`.
     """
 
     def __init__(
@@ -150,6 +151,9 @@ class RefinementEngine:
             raise ValueError("a step was asked of an episode that is done")
         with self._timed("operators"):
             proposals, names = self._propose(episodes, choices)
+        rewriting = sum(g.seconds for p in proposals for g in p.rewrites if not g.cached)
+        self.seconds["generation"] += rewriting
+        self.seconds["operators"] -= rewriting
         draws = [episode.draws[p.prompt.render()] for episode, p in zip(episodes, proposals, strict=True)]
         requests = [self._request(e, p.prompt, d) for e, p, d in zip(episodes, proposals, draws, strict=True)]
         with self._timed("generation"):
@@ -266,11 +270,19 @@ class RefinementEngine:
         )
 
     def _remember(self, episode: Episode, step: Step) -> None:
-        """Keep the prompt with its best pass rate; the worst goes when there are too many, the original never."""
+        """Keep the prompt with its best pass rate; the worst goes when there are too many, the original never.
+
+        Of equals the newer stays: while nothing passes, the population would otherwise never take in a child.
+        """
         rates = {individual.prompt: individual.pass_rate for individual in episode.population}
         rates[step.prompt] = max(step.verdict.pass_rate, rates.get(step.prompt, 0.0))
         rates.setdefault(episode.original, 0.0)
-        ranked = sorted(rates, key=lambda prompt: (prompt == episode.original, rates[prompt]), reverse=True)
+        tried = {past.prompt: past.index for past in episode.steps}
+
+        def rank(prompt: Prompt) -> tuple[bool, float, int]:
+            return prompt == episode.original, rates[prompt], tried.get(prompt, -1)
+
+        ranked = sorted(rates, key=rank, reverse=True)
         kept = ranked[: self.episode_settings.population_size]
         episode.population = [Individual(prompt, rates[prompt]) for prompt in kept]
 

@@ -7,8 +7,10 @@ of configuration: `environment.actions: [direct, lexical, semantic, "my_package.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from promptrl.errors import ConfigError
@@ -80,6 +82,8 @@ def _make_operator(action: str, context: OperatorContext) -> Operator:
     allowed = f"allowed are {', '.join(OPERATORS)} and 'module:Class' of your own"
     if not colon:
         raise ConfigError(f"environment.actions names the unknown action {action!r}; {allowed}")
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # where a user's own module lies, whichever command was started
     try:
         operator_class = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:

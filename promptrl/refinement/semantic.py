@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
@@ -42,16 +44,21 @@ These lines belong to the task and stay as they are, do not repeat them:
 {outcome}{reflection}{kept}"""
 _PREFILL = "Description:"
 
+_REWRITING = (
+    r"(?:rewritten|improved|revised|updated|clearer)\s+(?:\w+\s+)?(?:task|description|instruction|version|prompt)"
+)
 _CHATTER = re.compile(
-    r"^\s*(?:(?:sure|certainly|of course|okay|ok)\s*[!,.:]\s*"
-    r"|(?:here(?:'s| is| are)|(?:the |a )?(?:rewritten|improved|revised|new|clearer)\b)[^\n:]{0,60}:\s*)",
+    rf"^\s*(?:(?:sure|certainly|of course|okay|ok)\s*[!,.:]\s*"
+    rf"|(?:here(?:'s| is) )?(?:the |a |my |your )?{_REWRITING}\b[^\n:]{{0,40}}:\s*)",
     re.IGNORECASE,
 )
-_LABEL = re.compile(
-    r"^\s*(?:\*\*)?(?:task|description|instruction|prompt|rewrite|problem)(?:\*\*)?\s*:\s*(?:\*\*)?\s*", re.IGNORECASE
-)
+_LABEL = re.compile(r"^\s*(?:task|description|instruction|prompt|rewrite|problem)\s*:\s*", re.IGNORECASE)
+_EMPHASIS = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_CODE_LINE = re.compile(r"^\s*(?:def |class |import |from \w+ import |assert |return |>>> |@\w+|print\()")
+_CODE_LINE = re.compile(
+    r"^\s*(?:def \w+\s*\(|class \w+\s*[(:]|import \w+\s*$|from \w+ import |assert \w+\s*[(=]|return \S+\s*$"
+    r"|>>> |@\w+|print\()"
+)
 
 
 class SemanticSettings(Settings):
@@ -68,17 +75,17 @@ class SemanticSettings(Settings):
     similarity_floor: float = Field(0.6, ge=-1, le=1, description="least cosine of rewrite and original prompt")
 
 
-class Similarity(Protocol):
-    """What the operator needs of the encoder."""
+class Encoder(Protocol):
+    """What the operator needs of MiniLM."""
 
-    def similarity(self, a: str, b: str) -> float: ...
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
 
 
 class Semantic:
     """The rewriting operator; `rewriter` may be another model than the one that writes the code."""
 
     def __init__(
-        self, rewriter: CodeModel, vectors: Similarity, settings: SemanticSettings | None = None, *, seed: int = 0
+        self, rewriter: CodeModel, vectors: Encoder, settings: SemanticSettings | None = None, *, seed: int = 0
     ) -> None:
         self.rewriter = rewriter
         self.vectors = vectors
@@ -92,19 +99,27 @@ class Semantic:
         reflections = [""] * len(episodes)
         if self.settings.calls == 2:
             notes = self.rewriter.generate([self._request(episode, _REFLECT, prefill="") for episode in episodes])
-            for index, note in enumerate(notes):
-                spent[index].append(note)
-                reflections[index] = f"\nA reviewer noted: {' '.join(note.text.split())}"
+            for index, answer in enumerate(notes):
+                spent[index].append(answer)
+                reflections[index] = f"\nA reviewer noted: {' '.join(answer.text.split())}"
         rewrites = self.rewriter.generate(
             [
                 self._request(episode, _REWRITE, prefill=_PREFILL, reflection=reflection)
                 for episode, reflection in zip(episodes, reflections, strict=True)
             ]
         )
+        found = [self._read(episode, rewrite) for episode, rewrite in zip(episodes, rewrites, strict=True)]
+        # One batched encoding tells which of the readable rewrites drifted from the task.
+        texts = [prompt.render() for e, (prompt, refused) in zip(episodes, found, strict=True) if not refused]
+        originals = [e.original.render() for e, (_, refused) in zip(episodes, found, strict=True) if not refused]
+        vectors = self.vectors.encode([*texts, *originals]) if texts else np.zeros((0, 1))
+        near = iter((vectors[: len(texts)] * vectors[len(texts) :]).sum(axis=1))
         proposals = []
-        for episode, rewrite, before in zip(episodes, rewrites, spent, strict=True):
-            prompt, refused = self._accept(episode, rewrite)
-            proposals.append(Proposal(prompt, note=refused, rewrites=(*before, rewrite)))
+        for episode, rewrite, before, (prompt, refused) in zip(episodes, rewrites, spent, found, strict=True):
+            if not refused and next(near) < self.settings.similarity_floor:
+                prompt, refused = episode.prompt, "rewrite drifted from the task"
+            reason = f"{refused}; prompt kept" if refused else None
+            proposals.append(Proposal(prompt, note=reason, rewrites=(*before, rewrite)))
         return proposals
 
     def _request(self, episode: Episode, template: str, *, prefill: str, reflection: str = "") -> GenerationRequest:
@@ -141,7 +156,8 @@ class Semantic:
             text += f" A failure: {failure}."
         return text
 
-    def _accept(self, episode: Episode, rewrite: Generation) -> tuple[Prompt, str | None]:
+    def _read(self, episode: Episode, rewrite: Generation) -> tuple[Prompt, str | None]:
+        """The prompt that a rewrite makes, or the present one with the reason why it makes none."""
         parent = episode.prompt
         text = clean_rewrite(rewrite.text)
         refused = None
@@ -153,24 +169,20 @@ class Semantic:
             refused = f"rewrite dropped {', '.join(sorted(lost)[:3])}"
         elif text == parent.instruction.strip():
             refused = "rewrite changed nothing"
-        else:
-            prompt = parent.with_instruction(text)
-            if self.vectors.similarity(prompt.render(), episode.original.render()) >= self.settings.similarity_floor:
-                return prompt, None
-            refused = "rewrite drifted from the task"
-        return parent, f"{refused}; prompt kept"
+        return (parent, refused) if refused else (parent.with_instruction(text), None)
 
 
 def clean_rewrite(answer: str) -> str:
     """The rewritten instruction within a model's answer: no code, label, opening chatter or quotes around it."""
-    text = _FENCE.sub(" ", answer)
+    text = _EMPHASIS.sub(r"\1", _FENCE.sub(" ", answer))
     text = "\n".join(line for line in text.splitlines() if not _CODE_LINE.match(line)).strip()
     for _ in range(3):
         shorter = _LABEL.sub("", _CHATTER.sub("", text, count=1), count=1).strip()
         if shorter == text:
             break
         text = shorter
-    for opening, closing in (('"', '"'), ("'", "'"), ("“", "”"), ("**", "**")):
-        if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
-            text = text[len(opening) : -len(closing)].strip()
+    for opening, closing in (('"', '"'), ("'", "'"), ("“", "”")):
+        inner = text[1:-1]
+        if len(text) > 2 and text[0] == opening and text[-1] == closing and not {opening, closing} & set(inner):
+            text = inner.strip()
     return re.sub(r"\n{2,}", "\n", text)

@@ -276,3 +276,63 @@ def test_the_nth_draw_of_a_prompt_is_the_nth_whatever_came_between(judge: Judge)
     assert texts[3] == texts[4] == texts[5] != texts[0]
     assert [request.draw for request in requests] == [0, 1, 2, 0, 1, 2]
     assert [request.temperature for request in requests] == [0.0, 0.8, 0.8, 0.0, 0.8, 0.8]
+
+
+def test_a_seed_makes_the_curriculum_start_anew(judge: Judge) -> None:
+    env = PromptRefinementEnv(make_engine(even_tasks, judge, horizon=1), TASKS, task_order="curriculum")
+
+    def order() -> list[str]:
+        ids = [env.reset(seed=3)[1]["task_id"]]
+        for _ in range(8):
+            env.step(0)
+            ids.append(env.reset()[1]["task_id"])
+        return ids
+
+    assert order() == order()
+
+
+def test_sb3_options_choose_the_task(judge: Judge) -> None:
+    env = SB3VecEnv(PromptRefinementVectorEnv(make_engine(never, judge), TASKS, num_envs=2))
+    env.set_options({"task_id": "Scripted/3"})
+    env.reset()
+    assert [info["task_id"] for info in env.reset_infos] == ["Scripted/3", "Scripted/3"]
+    env.reset()
+    assert [info["task_id"] for info in env.reset_infos] != ["Scripted/3", "Scripted/3"]
+
+
+def test_bad_actions_and_task_ids_change_nothing(judge: Judge) -> None:
+    env = PromptRefinementVectorEnv(make_engine(never, judge), TASKS, num_envs=2)
+    _, infos = env.reset(seed=0)
+    with pytest.raises(TaskError, match="'nope' is not among"):
+        env.reset(options={"task_id": ["Scripted/1", "nope"]})
+    assert [slot.current().task.task_id for slot in env.slots] == list(infos["task_id"])
+    with pytest.raises(ConfigError, match="is 5; give one id, or a list of 2"):
+        env.reset(options={"task_id": 5})
+    with pytest.raises(ValueError, match="dtype float64; needed are integers"):
+        env.step(np.array([1.9, 0.2]))  # type: ignore[arg-type]
+    single = PromptRefinementEnv(make_engine(never, judge), TASKS)
+    single.reset(seed=0)
+    with pytest.raises(TypeError):
+        single.step(1.7)  # type: ignore[arg-type]
+
+
+def test_a_vector_renders_the_last_step_of_an_ended_episode(judge: Judge) -> None:
+    env = PromptRefinementVectorEnv(make_engine(always, judge), TASKS, num_envs=2, render_mode="ansi")
+    env.reset(seed=0)
+    assert all("not yet answered" in text for text in env.render() or ())
+    env.step(np.zeros(2, dtype=np.int64))
+    assert [text.count("passed 4/4  reward +1.00") for text in env.render() or ()] == [1, 1]
+
+
+def test_one_rewriting_step_is_one_encoding_of_rewrites_and_one_of_states(judge: Judge) -> None:
+    def rewrite(request: GenerationRequest) -> str:
+        return f" Add {number_of(request)} to the given value `x`. Return the result."
+
+    engine = make_engine(never, judge, rewrite=rewrite)
+    env = PromptRefinementVectorEnv(engine, TASKS, num_envs=6)
+    env.reset(seed=0)
+    before = len(engine.encoder.calls)  # type: ignore[attr-defined]
+    env.step(np.full(6, 2))
+    vectors = engine.operators["semantic"].vectors  # type: ignore[attr-defined]
+    assert vectors is engine.encoder
+    assert engine.encoder.calls[before:] == [12, 6]  # type: ignore[attr-defined]

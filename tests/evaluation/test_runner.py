@@ -121,6 +121,8 @@ def test_records_are_read_by_pandas_and_keep_odd_text(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"schema": 1}\nnot json\n{"schema": 1}\n')
     with pytest.raises(RunError, match="line 2 is not a JSON object"):
         list(read_records(tmp_path / "bad.jsonl"))
+    (tmp_path / "cut.jsonl").write_bytes('{"schema": 1}\n{"schema": 1, "answer": "é'.encode()[:-1])
+    assert list(read_records(tmp_path / "cut.jsonl")) == [{"schema": 1}]
     (tmp_path / "old.jsonl").write_text('{"schema": 99}\n')
     with pytest.raises(RunError, match="line 1 is not a record of schema version 1"):
         list(read_records(tmp_path / "old.jsonl"))

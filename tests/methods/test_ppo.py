@@ -127,7 +127,10 @@ def test_checkpoints_that_do_not_fit_are_refused(judge: Judge, tmp_path: Path) -
 
 def test_an_agent_for_other_actions_or_states_is_refused(judge: Judge, tmp_path: Path) -> None:
     train(make_env(judge), SMALL, tmp_path, seed=0)
-    with pytest.raises(ConfigError, match="was trained with 3 actions; the configuration has 2"):
+    with pytest.raises(
+        ConfigError,
+        match="was trained with the actions direct, lexical, semantic; the configuration has direct, lexical",
+    ):
         make_method("ppo", MethodContext(("direct", "lexical"), 0, tmp_path / "agent.zip"))
     method = make_method("ppo", MethodContext(("direct", "lexical", "semantic"), 0, tmp_path / "agent.zip"))
     with pytest.raises(ConfigError, match=r"trained on states of the shape \(384,\)"):
@@ -135,6 +138,47 @@ def test_an_agent_for_other_actions_or_states_is_refused(judge: Judge, tmp_path:
     (tmp_path / "broken.zip").write_bytes(b"no zip")
     with pytest.raises(ConfigError, match="is not a Stable-Baselines3 PPO zip"):
         make_method("ppo", MethodContext(("direct",), 0, tmp_path / "broken.zip"))
+
+
+def test_an_agent_of_other_kinds_of_actions_is_refused(tmp_path: Path) -> None:
+    PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8).save(tmp_path / "pendulum.zip")
+    with pytest.raises(ConfigError, match="another kind of actions"):
+        make_method("ppo", MethodContext(("direct",), 0, tmp_path / "pendulum.zip"))
+
+
+def test_sampled_actions_do_not_depend_on_the_batch(judge: Judge, tmp_path: Path) -> None:
+    env = make_env(judge)
+    train(env, SMALL, tmp_path, seed=0)
+    with pytest.raises(ConfigError, match="with the actions direct, lexical, semantic; the configuration has semantic"):
+        make_method("ppo", MethodContext(("semantic", "direct", "lexical"), 0, tmp_path / "agent.zip"))
+    context = MethodContext(env.engine.actions, 5, tmp_path / "agent.zip", deterministic=False)
+    method = make_method("ppo", context)
+    observations, _ = env.reset(seed=1)
+    episodes = [slot.current() for slot in env.slots]
+    together = method.choose(episodes, observations)
+    assert together == [method.choose([e], o[None])[0] for e, o in zip(episodes, observations, strict=True)]
+
+
+def test_a_moved_run_logs_where_it_is_and_loses_no_scalar(judge: Judge, tmp_path: Path) -> None:
+    whole = _made(tmp_path / "whole")
+    train(make_env(judge), SMALL, whole, seed=3)
+
+    def stop(done: int, total: int, figures: dict[str, float]) -> None:
+        if done >= 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(make_env(judge), SMALL, _made(tmp_path / "old"), seed=3, on_progress=stop)
+    moved = (tmp_path / "old").rename(tmp_path / "new")
+    train(make_env(judge), SMALL, moved, seed=3, resume=True)
+    assert not (tmp_path / "old").exists()
+    scalars = []
+    for folder in (whole, moved):
+        events = EventAccumulator(str(folder / "tensorboard" / "ppo_0"))
+        events.Reload()
+        tags = ("train/value_loss", "rollout/soft_pass_at_1", "actions/direct_share")
+        scalars.append({tag: {e.step: e.value for e in events.Scalars(tag)} for tag in tags})
+    assert scalars[0] == scalars[1]
 
 
 def _made(folder: Path) -> Path:

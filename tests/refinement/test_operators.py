@@ -215,6 +215,11 @@ def test_two_calls_reflect_first_and_both_are_counted() -> None:
         ("Sort the list.\ndef f(xs):\n", "Sort the list."),
         ("The new list is sorted.", "The new list is sorted."),
         ("Description: “Sort it.”", "Sort it."),
+        ("A new list with these elements: the squares of `x`.", "A new list with these elements: the squares of `x`."),
+        ("Here is a list of numbers: compute their sum.", "Here is a list of numbers: compute their sum."),
+        ('"abc" reversed is "cba"', '"abc" reversed is "cba"'),
+        ("return the sum of x", "return the sum of x"),
+        ("**Task**: **Add** x and **y**", "Add x and y"),
     ],
 )
 def test_clean_rewrite(answer: str, clean: str) -> None:

@@ -30,7 +30,7 @@ from promptrl.errors import RunError
 from promptrl.evaluation.plots import learning_curve
 from promptrl.evaluation.records import RecordFile, read_records, step_record
 from promptrl.evaluation.runner import MethodResult, evaluate
-from promptrl.evaluation.tables import markdown_table, rich_table
+from promptrl.evaluation.tables import markdown_table, print_table
 from promptrl.methods import MethodContext, make_method
 from promptrl.methods.ppo import train
 from promptrl.progress import progress_bar
@@ -211,12 +211,13 @@ def evaluate_methods(
 
 def table_caption(config: Config, results: Sequence[MethodResult]) -> str:
     """What a reader has to know to read the table."""
-    episode = config.environment
+    episode, model = config.environment, config.model
+    precision = model.dtype if model.quantization == "none" else model.quantization
     n = results[0].n if results else 0
     return (
         f"{config.benchmark}, {n} held-out tasks, protocol {episode.protocol}, at most {episode.horizon} attempts per "
-        f"task, {episode.reward} reward, model {config.model.name}, seed {config.seed}; calls and tokens include "
-        "rewriting, seconds are model time as first spent (answers from the cache count in full)"
+        f"task, {episode.reward} reward, model {model.name} ({precision}), seed {config.seed}; calls and tokens "
+        "include rewriting, seconds are model time as first spent (answers from the cache count in full)"
     )
 
 
@@ -337,7 +338,7 @@ def _write_results(
             **more,
         },
     )
-    console.print(rich_table(results, caption))
+    print_table(results, caption, console)
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from promptrl.evaluation.runner import MethodResult
@@ -20,6 +22,7 @@ _COLUMNS = (
     "tokens out",
     "seconds",
 )
+_LEAST_WIDTH = 100
 
 
 def _cells(result: MethodResult) -> list[str]:
@@ -37,14 +40,14 @@ def _cells(result: MethodResult) -> list[str]:
     ]
 
 
-def rich_table(results: Sequence[MethodResult], caption: str) -> Table:
-    """For a terminal."""
-    table = Table(title=None, caption=caption, caption_justify="left")
+def print_table(results: Sequence[MethodResult], caption: str, console: Console) -> None:
+    """On a terminal or into a log; never so narrow that a number is cut."""
+    table = Table(caption=caption, caption_justify="left", box=box.SIMPLE, padding=(0, 1))
     for column in _COLUMNS:
         table.add_column(column, justify="left" if column == "method" else "right")
     for result in results:
         table.add_row(*_cells(result))
-    return table
+    Console(file=console.file, width=max(console.width, _LEAST_WIDTH)).print(table)
 
 
 def markdown_table(results: Sequence[MethodResult], caption: str) -> str:

@@ -22,7 +22,7 @@ _COLUMNS = (
     "tokens out",
     "seconds",
 )
-_LEAST_WIDTH = 100
+_LEAST_WIDTH = 105
 
 
 def _cells(result: MethodResult) -> list[str]:
@@ -44,7 +44,8 @@ def print_table(results: Sequence[MethodResult], caption: str, console: Console)
     """On a terminal or into a log; never so narrow that a number is cut."""
     table = Table(caption=caption, caption_justify="left", box=box.SIMPLE, padding=(0, 1))
     for column in _COLUMNS:
-        table.add_column(column, justify="left" if column == "method" else "right")
+        first = column == "method"
+        table.add_column(column, justify="left" if first else "right", no_wrap=first, min_width=13 if first else None)
     for result in results:
         table.add_row(*_cells(result))
     Console(file=console.file, width=max(console.width, _LEAST_WIDTH)).print(table)

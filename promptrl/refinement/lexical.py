@@ -1,132 +1,42 @@
 """`lexical`: genetic edits of the instruction's words, with parents picked by what their code passed.
 
-An offspring comes from one parent, or from two by one-point crossover, and then from insertion, deletion
-and replacement of tokens. Replacements are a word's nearest neighbours in MiniLM's own word-piece
-embeddings; insertions come from the phrase bank. Code spans, numbers, quoted literals and identifiers are
-never touched, and an edit budget (a floor on the similarity to the original prompt) stops drift.
+An instruction is seen as the task's own text and, kept apart from it, guidance: sentences of the phrase bank,
+recognised exactly. An offspring comes from one parent, or from two by one-point crossover, and then from
+replacement, deletion and insertion. None of them may change what the task asks for:
+
+* A replacement comes from the word's nearest neighbours in MiniLM's own word-piece embeddings, the closer the likelier,
+  but only where a rule of `wording` says that the neighbour has the same form and meaning in that place.
+* A deletion drops a word that a rule of `wording` calls empty in that place, or else a sentence of guidance.
+* An insertion adds a sentence of guidance after the task's text, or a word in a place that a rule names.
+* Crossover cuts between two sentences: the child has each sentence of the original once, in one parent's words,
+  and the guidance of both up to a maximum. Where a rewrite moved the sentences, guidance alone is exchanged.
+
+Code spans, numbers, quoted literals and identifiers are never touched, and an edit budget (a floor on the
+similarity to the original prompt) stops drift.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from promptrl.refinement import wording
 from promptrl.refinement.episode import Episode, Individual, Proposal
-from promptrl.refinement.phrases import SENTENCES, WORDS
-from promptrl.refinement.prompt import Prompt, Token, protected_spans, tokenize
+from promptrl.refinement.phrases import PHRASES, suitable
+from promptrl.refinement.prompt import Prompt, protected_spans
 from promptrl.settings import Settings
 
-# Words whose loss or exchange turns a specification into another one.
-_KEEP = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "no",
-        "not",
-        "non",
-        "never",
-        "none",
-        "nor",
-        "without",
-        "except",
-        "unless",
-        "all",
-        "any",
-        "each",
-        "every",
-        "both",
-        "either",
-        "neither",
-        "only",
-        "more",
-        "less",
-        "most",
-        "least",
-        "than",
-        "greater",
-        "larger",
-        "smaller",
-        "fewer",
-        "at",
-        "before",
-        "after",
-        "between",
-        "first",
-        "last",
-        "if",
-        "else",
-        "when",
-        "while",
-        "until",
-        "and",
-        "or",
-        "xor",
-        "but",
-        "is",
-        "are",
-        "was",
-        "be",
-        "has",
-        "have",
-        "of",
-        "in",
-        "on",
-        "to",
-        "from",
-        "by",
-        "with",
-        "for",
-        "as",
-        "into",
-        "out",
-        "up",
-        "down",
-        "over",
-        "under",
-        "odd",
-        "even",
-        "true",
-        "false",
-        "minimum",
-        "maximum",
-        "ascending",
-        "descending",
-        "increasing",
-        "decreasing",
-        "positive",
-        "negative",
-        "left",
-        "right",
-        "top",
-        "bottom",
-        "inclusive",
-        "exclusive",
-        "sum",
-        "product",
-        "difference",
-        "length",
-        "count",
-        "index",
-        "sorted",
-        "reverse",
-        "reversed",
-        "same",
-        "different",
-        "equal",
-        "unique",
-        "function",
-        "python",
-        "write",
-        "return",
-        "returns",
-    ]
-)
-_SUFFIXES = ("ing", "ed", "ly", "es", "s", "er", "est", "tion", "ment", "able")
+# Two sentences say the same in other words when they share at least this part of their words.
+_ALIKE: Final = 0.5
+# A last line that is no prose: an item of a list, something indented, a row of a table, a formula.
+_ITEM = re.compile(r"\s|(?:[-*•'|]|\w{1,2}[.)])\s|.*[=|<>]")
 
 
 class LexicalSettings(Settings):
@@ -136,9 +46,11 @@ class LexicalSettings(Settings):
     insertion_rate: float = Field(0.6, ge=0, le=1)
     deletion_rate: float = Field(0.3, ge=0, le=1)
     replacement_rate: float = Field(0.6, ge=0, le=1)
-    word_rate: float = Field(0.1, ge=0, le=1, description="share of the replaceable words that a replacement exchanges")
-    neighbours: int = Field(5, ge=1, le=50, description="how many nearest words a replacement chooses from")
-    neighbour_similarity: float = Field(0.45, ge=-1, le=1, description="cosine below which a neighbour is no synonym")
+    word_rate: float = Field(0.3, ge=0, le=1, description="share of the replaceable words that a replacement exchanges")
+    word_insertion: float = Field(0.3, ge=0, le=1, description="share of the insertions that add a word, no sentence")
+    max_guidance: int = Field(3, ge=1, description="most sentences of guidance in an offspring")
+    neighbours: int = Field(40, ge=1, le=400, description="how many nearest words a replacement is looked for in")
+    neighbour_similarity: float = Field(0.2, ge=-1, le=1, description="cosine below which a neighbour is no synonym")
     selection: Literal["tournament", "proportional"] = "tournament"
     tournament_size: int = Field(2, ge=1)
     similarity_floor: float = Field(0.7, ge=-1, le=1, description="least cosine of offspring and original prompt")
@@ -146,13 +58,46 @@ class LexicalSettings(Settings):
 
 
 class WordVectors(Protocol):
-    """What the operator needs of the encoder."""
+    """What the operators need of the encoder."""
 
     def nearest_words(self, word: str, k: int = 10) -> list[tuple[str, float]]: ...
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
 
     def similarity(self, a: str, b: str) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Genome:
+    """An instruction in its two parts."""
+
+    task: str
+    guidance: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, instruction: str, original: str) -> Genome:
+        """Take the guidance out of an instruction; phrases that the original itself says belong to the task."""
+        task, found = instruction, []
+        for phrase in PHRASES:
+            if phrase.text in original:
+                continue
+            pattern = rf"(?:\A|\s+){re.escape(phrase.text)}(?=\s|\Z)"
+            if match := re.search(pattern, task):
+                found.append((instruction.index(phrase.text), phrase.text))
+                rest = task[match.end() :]
+                task = task[: match.start()] + rest if match.start() else rest.lstrip()
+        return cls(task, tuple(text for _, text in sorted(found)))
+
+    def write(self) -> str:
+        """The instruction: guidance after the task's text, but before a last sentence such as "For example:"."""
+        if not self.guidance:
+            return self.task
+        text = self.task.rstrip()
+        *before, last = wording.sentences(text) or [""]
+        head = "".join(before).rstrip() if last.endswith(":") else text
+        tail = text[len(head) :]
+        # Where the whole text is one such sentence, guidance comes first.
+        return f"{head}{_joint(head)}{' '.join(self.guidance)}{tail if head or not tail else ' ' + tail}"
 
 
 class Lexical:
@@ -170,19 +115,18 @@ class Lexical:
             for index, episode in enumerate(episodes):
                 if index not in proposals and (prompt := self._offspring(episode)) is not None:
                     bred[index] = prompt
-            if not bred:
-                continue
-            near = self._similarities([(prompt, episodes[index].original) for index, prompt in bred.items()])
-            for (index, prompt), similarity in zip(bred.items(), near, strict=True):
-                if similarity >= self.settings.similarity_floor:
-                    proposals[index] = Proposal(prompt)
+            if bred:
+                near = self._similarities([(prompt, episodes[index].original) for index, prompt in bred.items()])
+                for (index, prompt), similarity in zip(bred.items(), near, strict=True):
+                    if similarity >= self.settings.similarity_floor:
+                        proposals[index] = Proposal(prompt)
             if len(proposals) == len(episodes):
                 break
         return [proposals.get(index) or _least_edit(episode) for index, episode in enumerate(episodes)]
 
     def _offspring(self, episode: Episode) -> Prompt | None:
         """One offspring, unless it is a prompt of the episode already or lost a protected span."""
-        child = self._breed(episode.population or [Individual(episode.prompt, 0.0)], episode.rng)
+        child = self._breed(episode)
         kept = protected_spans(child) >= protected_spans(episode.original.instruction)
         return episode.prompt.with_instruction(child) if kept and child not in _known(episode) else None
 
@@ -191,22 +135,23 @@ class Lexical:
         vectors = self.vectors.encode([prompt.render() for pair in pairs for prompt in pair])
         return [float(vectors[2 * i] @ vectors[2 * i + 1]) for i in range(len(pairs))]
 
-    def _breed(self, population: Sequence[Individual], rng: np.random.Generator) -> str:
+    def _breed(self, episode: Episode) -> str:
+        rng, original = episode.rng, episode.original.instruction
+        population = episode.population or [Individual(episode.prompt, 0.0)]
         mother = self._select(population, rng)
-        tokens = tokenize(mother.instruction)
+        child = Genome.read(mother.instruction, original)
         others = [individual for individual in population if individual.prompt != mother]
         if others and rng.random() < self.settings.crossover_rate:
-            father = self._select(others, rng)
-            tokens = crossover(tokens, tokenize(father.instruction), rng)
-        edits = [
-            (self.settings.replacement_rate, self._replace),
-            (self.settings.deletion_rate, delete_word),
-            (self.settings.insertion_rate, insert_phrase),
-        ]
-        chosen = [edit for rate, edit in edits if rng.random() < rate]
-        for edit in chosen or [insert_phrase]:
-            tokens = edit(tokens, rng)
-        return "".join(token.text for token in tokens)
+            father = Genome.read(self._select(others, rng).instruction, original)
+            child = crossover(child, father, rng, self.settings.max_guidance)
+        phrases = suitable(original, episode.task.style)
+        if rng.random() < self.settings.replacement_rate:
+            child = replace(child, task=self._replace(child.task, rng))
+        if rng.random() < self.settings.deletion_rate:
+            child = delete(child, rng)
+        if rng.random() < self.settings.insertion_rate or child.write() == mother.instruction:
+            child = self._insert(child, phrases, rng)
+        return child.write()
 
     def _select(self, population: Sequence[Individual], rng: np.random.Generator) -> Prompt:
         """A parent by pass rate; ties, and a population in which nothing passes, are drawn uniformly."""
@@ -219,128 +164,103 @@ class Lexical:
         weights = rates / rates.sum() if rates.sum() > 0 else np.full(len(rates), 1 / len(rates))
         return population[rng.choice(len(population), p=weights)].prompt
 
-    def _replace(self, tokens: list[Token], rng: np.random.Generator) -> list[Token]:
-        """Exchange a share of the words, at least one, for near neighbours of the same form."""
-        options = {i: words for i in _editable(tokens) if (words := self._synonyms(tokens[i].text))}
+    def _replace(self, text: str, rng: np.random.Generator) -> str:
+        """Exchange a share of the replaceable words, at least one, for near neighbours."""
+        options = []
+        for place in wording.places(text, wording.EXCHANGES):
+            old, least = text[place.start : place.end].lower(), self.settings.neighbour_similarity
+            near = dict(self.vectors.nearest_words(old, self.settings.neighbours))
+            words = {w: near[w] for w in place.instead if w != old and near.get(w, -2) >= least}
+            if words:
+                options.append((place, words))
         if not options:
-            return tokens
-        places = list(options)
-        count = max(1, round(self.settings.word_rate * len(places)))
-        edited = list(tokens)
-        for place in rng.choice(places, size=min(count, len(places)), replace=False):
-            words = options[int(place)]
-            edited[int(place)] = Token(_match_case(words[rng.integers(len(words))], tokens[int(place)].text))
-        return edited
+            return text
+        count = max(1, round(self.settings.word_rate * len(options)))
+        # From the last place to the first, so that the places still to come do not move.
+        for choice in sorted(rng.choice(len(options), size=count, replace=False), reverse=True):
+            place, words = options[int(choice)]
+            weights = np.maximum(list(words.values()), 1e-3)
+            word = list(words)[rng.choice(len(words), p=weights / weights.sum())]
+            text = wording.exchange(text, place, word) or text
+        return text
 
-    def _synonyms(self, word: str) -> list[str]:
-        lower = word.lower()
-        near = self.vectors.nearest_words(lower, self.settings.neighbours)
-        return [w for w, cosine in near if cosine >= self.settings.neighbour_similarity and _form(w) == _form(lower)]
-
-
-def crossover(mother: Sequence[Token], father: Sequence[Token], rng: np.random.Generator) -> list[Token]:
-    """One-point crossover at the ends of sentences, so that both halves stay readable.
-
-    Where a parent has one sentence only, the cut is after it: the child is both, mother first.
-    Protected spans may then appear twice or not at all; the caller checks for that.
-    """
-    first, second = _sentences(mother), _sentences(father)
-    cut = int(rng.integers(1, len(first) + 1))
-    # The father gives what follows the same point; sentences that the mother's half holds are not said twice.
-    head = first[:cut]
-    tail = [sentence for sentence in second[min(cut, len(second)) :] or second[-1:] if sentence not in head]
-    tokens = [token for sentence in head for token in sentence]
-    for sentence in tail:
-        if tokens and not tokens[-1].text.isspace():
-            tokens.append(Token(" "))
-        tokens += sentence
-    return tokens
+    def _insert(self, genome: Genome, phrases: Sequence[str], rng: np.random.Generator) -> Genome:
+        """Add a word, or a sentence of guidance; one of those already there makes room for it where they are many."""
+        places = wording.places(genome.task, wording.INSERTIONS)
+        if places and rng.random() < self.settings.word_insertion:
+            place = places[rng.integers(len(places))]
+            word = place.instead[rng.integers(len(place.instead))]
+            return replace(genome, task=wording.insert(genome.task, place, word) or genome.task)
+        fresh = [phrase for phrase in phrases if phrase not in genome.write()]
+        if not fresh:
+            return genome
+        guidance = list(genome.guidance)
+        while len(guidance) >= self.settings.max_guidance:
+            guidance.pop(int(rng.integers(len(guidance))))
+        return replace(genome, guidance=(*guidance, fresh[rng.integers(len(fresh))]))
 
 
-def delete_word(tokens: Sequence[Token], rng: np.random.Generator) -> list[Token]:
-    """Drop one word that carries little of the specification, and one of the spaces around it."""
-    places = [
-        i
-        for i in _editable(tokens)
-        if 0 < i < len(tokens) - 1 and tokens[i - 1].text == " " and tokens[i + 1].text == " "
-    ]
-    adverbs = [i for i in places if tokens[i].text.lower().endswith("ly")]
-    places = adverbs or places
-    if not places:
-        return list(tokens)
-    place = places[rng.integers(len(places))]
-    return [*tokens[: place - 1], *tokens[place + 1 :]]
+def crossover(mother: Genome, father: Genome, rng: np.random.Generator, most: int) -> Genome:
+    """One-point crossover between sentences, and the guidance of both, at most `most` sentences of it."""
+    guidance = list(dict.fromkeys((*mother.guidance, *father.guidance)))
+    while len(guidance) > max(most, 1):
+        guidance.pop(int(rng.integers(len(guidance))))
+    task = mother.task
+    first, second = wording.sentences(mother.task), wording.sentences(father.task)
+    # Only where each sentence of one says what the other's says can halves be joined without losing a requirement.
+    if len(first) == len(second) > 1 and all(_alike(a, b) for a, b in zip(first, second, strict=True)):
+        cut = int(rng.integers(1, len(first)))
+        task = "".join((*first[:cut], *second[cut:]))
+    return Genome(task, tuple(guidance))
 
 
-def insert_phrase(tokens: Sequence[Token], rng: np.random.Generator) -> list[Token]:
-    """Add a sentence of guidance after a sentence, or (one time in four) an adverb at the end of the first."""
-    sentences = _sentences(tokens)
-    text = "".join(token.text for token in tokens)
-    if rng.random() < 0.25:
-        word = WORDS[rng.integers(len(WORDS))]
-        for i, token in enumerate(tokens):
-            if token.is_word and token.text.lower() in (
-                "write",
-                "find",
-                "check",
-                "return",
-                "compute",
-                "count",
-                "given",
-            ):
-                return [*tokens[: i + 1], Token(" "), Token(word), *tokens[i + 1 :]]
-    fresh = [sentence for sentence in SENTENCES if sentence not in text] or list(SENTENCES)
-    phrase = tokenize(fresh[rng.integers(len(fresh))])
-    place = int(rng.integers(1, len(sentences) + 1)) if sentences else 0
-    edited: list[Token] = []
-    for index, sentence in enumerate(sentences):
-        edited += sentence
-        if index + 1 == place:
-            if not edited[-1].text.isspace():
-                edited.append(Token(" "))
-            edited += phrase
-            if index + 1 < len(sentences):
-                edited.append(Token(" "))
-    return edited or phrase
+def delete(genome: Genome, rng: np.random.Generator) -> Genome:
+    """Drop one word that says little, or where there is none, one sentence of guidance."""
+    shorter = [wording.drop(genome.task, place) for place in wording.places(genome.task, wording.DELETIONS)]
+    if texts := [text for text in shorter if text]:
+        return replace(genome, task=texts[rng.integers(len(texts))])
+    if genome.guidance:
+        gone = int(rng.integers(len(genome.guidance)))
+        return replace(genome, guidance=(*genome.guidance[:gone], *genome.guidance[gone + 1 :]))
+    return genome
 
 
 def _known(episode: Episode) -> set[str]:
-    return {episode.prompt.instruction, *(individual.prompt.instruction for individual in episode.population)}
+    """The instructions that the episode has tried or holds."""
+    prompts: Iterable[Prompt] = (
+        episode.prompt,
+        episode.original,
+        *(individual.prompt for individual in episode.population),
+        *(step.prompt for step in episode.steps),
+    )
+    return {prompt.instruction for prompt in prompts}
 
 
 def _least_edit(episode: Episode) -> Proposal:
-    """Where every offspring was a copy or drifted too far: one new sentence of guidance on the original."""
-    known = _known(episode)
-    for index in episode.rng.permutation(len(SENTENCES)):
-        child = f"{episode.original.instruction.rstrip()} {SENTENCES[index]}".strip()
+    """Where every offspring was a copy or drifted too far: the original with as little new guidance as possible."""
+    known, original = _known(episode), episode.original.instruction
+    phrases = [phrase for phrase in suitable(original, episode.task.style) if phrase not in original]
+    phrases = [phrases[index] for index in episode.rng.permutation(len(phrases))]
+    for guidance in (*combinations(phrases, 1), *combinations(phrases, 2)):
+        child = Genome(original, guidance).write()
         if child not in known:
             return Proposal(episode.prompt.with_instruction(child), note="edit budget spent; least edit taken")
     return Proposal(episode.prompt, note="no new offspring found; prompt kept")
 
 
-def _editable(tokens: Sequence[Token]) -> list[int]:
-    return [
-        i for i, token in enumerate(tokens) if token.is_word and len(token.text) > 2 and token.text.lower() not in _KEEP
-    ]
+def _joint(head: str) -> str:
+    """What stands between the task's text and the guidance: the full stop that is missing, and white space."""
+    if not head:
+        return ""
+    ended = head.rstrip("\"'”’)]`").endswith((".", "?", "!", ":", ";", "```"))
+    last = head[head.rfind("\n") + 1 :]
+    # After a sign, or an item of a list, a full stop could be read as a part of it ("replace spaces with -").
+    if ("\n" in head and _ITEM.match(last)) or not (ended or re.search(r"[\w\"'”’)\]`]\Z", head)):
+        return "\n\n"
+    return ("" if ended else ".") + ("\n" if "\n" in head else " ")
 
 
-def _sentences(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Runs of tokens that end with a full stop (or ? or !) and the space after it."""
-    runs: list[list[Token]] = [[]]
-    for i, token in enumerate(tokens):
-        runs[-1].append(token)
-        ended = token.text.isspace() and i > 0 and tokens[i - 1].text in (".", "?", "!")
-        if ended:
-            runs.append([])
-    return [run for run in runs if run]
-
-
-def _form(word: str) -> str:
-    """The word's ending, a rough stand-in for its part of speech where that can be told from it."""
-    return next((suffix for suffix in _SUFFIXES if word.endswith(suffix) and len(word) > len(suffix) + 2), "")
-
-
-def _match_case(word: str, pattern: str) -> str:
-    if pattern.isupper() and len(pattern) > 1:
-        return word.upper()
-    return word.capitalize() if pattern[:1].isupper() else word
+def _alike(first: str, second: str) -> bool:
+    """Whether two sentences share most of their words."""
+    a, b = (set(re.findall(r"\w+", text.lower())) for text in (first, second))
+    return len(a & b) >= _ALIKE * max(len(a | b), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,77 +10,17 @@ from promptrl.errors import ConfigError
 from promptrl.execution.verdict import Outcome, Status, TestResult, Verdict
 from promptrl.models.base import Generation, GenerationRequest
 from promptrl.refinement.episode import Episode, Individual, Proposal, Step
-from promptrl.refinement.lexical import Lexical, LexicalSettings, crossover
 from promptrl.refinement.operators import OperatorContext, OperatorSettings, make_operators
-from promptrl.refinement.prompt import Prompt, protected_spans, tokenize
+from promptrl.refinement.prompt import Prompt, protected_spans
 from promptrl.refinement.semantic import Semantic, SemanticSettings, clean_rewrite
-from promptrl.tasks.task import CallTest, Task, TestSuite
+from tests.refinement.samples import INSTRUCTIONS, episode_of
 from tests.scripted import HashingEncoder, ScriptedModel
-
-WORDS = st.sampled_from(
-    [
-        "write",
-        "a",
-        "function",
-        "to",
-        "find",
-        "the",
-        "shared",
-        "`elements_1`",
-        "of",
-        "3",
-        "given",
-        "lists.",
-        "return",
-        "sorted",
-        "values,",
-        "not",
-        "None.",
-        "'ab'",
-        "my_key",
-        "carefully",
-        "compute",
-        "number",
-        "quickly.",
-        "Check",
-        "whether",
-        "camelCase",
-        "works.",
-    ]
-)
-INSTRUCTIONS = st.lists(WORDS, min_size=1, max_size=40).map(" ".join)
-
-
-def episode_of(instruction: str, *others: tuple[str, float], seed: int = 0) -> Episode:
-    prompt = Prompt(instruction, "def f(x):\n    ...")
-    suite = TestSuite("base", (CallTest((1,), 2),))
-    task = Task("T/1", "t", instruction, prompt.contract, suite, entry_point="f")
-    episode = Episode(task, suite, 5, np.random.default_rng(seed), prompt, prompt)
-    episode.population = [
-        Individual(prompt.with_instruction(text), rate) for text, rate in ((instruction, 0.0), *others)
-    ]
-    return episode
 
 
 def failed_step(instruction: str) -> Step:
     verdict = Verdict(Status.FAILED, (TestResult(Outcome.WRONG, "7"),))
     generation = Generation("", 1, 1, "stop")
     return Step(0, "direct", Prompt(instruction, "def f(x):"), 0, generation, "code", verdict, -1.0, False, False)
-
-
-@settings(max_examples=150, deadline=None)
-@given(INSTRUCTIONS, INSTRUCTIONS, st.integers(0, 2**32), st.floats(0, 1))
-def test_lexical_never_touches_what_is_protected_and_always_differs(
-    first: str, second: str, seed: int, rate: float
-) -> None:
-    episode = episode_of(first, (second, rate), seed=seed)
-    (proposal,) = Lexical(HashingEncoder()).propose([episode])
-    assert proposal.prompt.contract == episode.original.contract
-    assert protected_spans(proposal.prompt.instruction) >= protected_spans(first)
-    if proposal.note is None:
-        assert proposal.prompt.instruction not in {first, second}
-        encoder, floor = HashingEncoder(), LexicalSettings().similarity_floor
-        assert encoder.similarity(proposal.prompt.render(), episode.original.render()) >= floor
 
 
 @settings(max_examples=60, deadline=None)
@@ -98,43 +37,6 @@ def test_no_operator_in_any_order_changes_the_contract_or_protected_spans(
         episode.population.append(Individual(proposal.prompt, 0.0))
     assert episode.prompt.contract == episode.original.contract
     assert protected_spans(episode.prompt.instruction) >= protected_spans(instruction)
-
-
-def test_lexical_is_fixed_by_the_episodes_generator() -> None:
-    texts = [
-        Lexical(HashingEncoder()).propose([episode_of("Find the biggest value of `xs`.", seed=4)]) for _ in range(2)
-    ]
-    assert texts[0] == texts[1]
-
-
-def test_twenty_offspring_to_read(capsys: pytest.CaptureFixture[str]) -> None:
-    instruction = "Write a function that carefully finds the shared elements of the two given lists `a` and `b`."
-    lexical, offspring = Lexical(HashingEncoder()), set()
-    for seed in range(20):
-        (proposal,) = lexical.propose([episode_of(instruction, seed=seed)])
-        offspring.add(proposal.prompt.instruction)
-    with capsys.disabled():
-        print("\n" + "\n".join(sorted(offspring)))
-    assert len(offspring) > 12
-    assert instruction not in offspring
-
-
-def test_parents_are_chosen_by_pass_rate() -> None:
-    good, bad = "Return good things.", "Return bad things."
-    for selection in ("tournament", "proportional"):
-        settings_ = LexicalSettings(selection=selection)  # type: ignore[arg-type]
-        lexical, rng = Lexical(HashingEncoder(), settings_), np.random.default_rng(0)
-        population = [Individual(Prompt(bad, ""), 0.1), Individual(Prompt(good, ""), 0.9)]
-        picks = [lexical._select(population, rng).instruction for _ in range(200)]
-        assert picks.count(good) > 150
-
-
-def test_crossover_takes_from_both_parents() -> None:
-    mother, father = tokenize("Find the sum. Use a loop."), tokenize("Add all up. Return an integer.")
-    children = {
-        "".join(token.text for token in crossover(mother, father, np.random.default_rng(seed))) for seed in range(20)
-    }
-    assert children == {"Find the sum. Return an integer.", "Find the sum. Use a loop. Return an integer."}
 
 
 def semantic(answer: str, **settings_: object) -> tuple[Semantic, ScriptedModel]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -30,10 +31,20 @@ def compare(value: object, expected: object, test: CallTest) -> bool:
         return False
 
 
+def equal(value: object, expected: object) -> bool:
+    """Whether `value`, as decoded from the sandbox, equals `expected` exactly. Never raises."""
+    try:
+        return _equal(_plain(value), expected)
+    except Exception:  # as in `compare`
+        return False
+
+
 def _matches(value: object, expected: object, test: CallTest) -> bool:
     plain, wanted = _plain(value), _plain(expected)
     if test.comparison is Comparison.POLYNOMIAL_ROOT:
         return _is_root(test.args[0], plain, test.atol)
+    if test.comparison in (Comparison.WITHIN, Comparison.BELOW):
+        return _is_near(plain, wanted, test)
     if test.comparison is Comparison.TRUTH:
         # A value with no plain form is an object, and those are true unless their class says otherwise.
         return bool((isinstance(plain, Opaque) or _truth(plain)) == wanted)
@@ -45,6 +56,8 @@ def _matches(value: object, expected: object, test: CallTest) -> bool:
         exact = _equal(plain, wanted)
     if exact:
         return True
+    if test.float_leaves:
+        return _same_but_floats(plain, wanted, test.atol)
     atol = test.atol or (DEFAULT_ATOL if _is_floats(wanted) else 0.0)
     if not atol or isinstance(plain, Opaque | Digest) or _type_name(value) != _type_name(expected):
         return False
@@ -97,6 +110,43 @@ def _close(value: Any, expected: Any, atol: float) -> bool:
             _equal(value[key], wanted) or _close(value[key], wanted, atol) for key, wanted in expected.items()
         )
     return bool(np.allclose(value, expected, rtol=RTOL, atol=atol))
+
+
+def _same_but_floats(value: Any, expected: Any, atol: float) -> bool:
+    """Equality in which a float leaf may be off by the tolerance, and a whole number only where the test gives one."""
+    value = _plain(value)
+    if isinstance(expected, list | tuple):
+        return (
+            isinstance(value, list if isinstance(expected, list) else tuple)
+            and len(value) == len(expected)
+            and all(_same_but_floats(*pair, atol) for pair in zip(value, expected, strict=True))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(value, dict)
+            and value.keys() == expected.keys()
+            and all(_same_but_floats(value[key], wanted, atol) for key, wanted in expected.items())
+        )
+    if _equal(value, expected):
+        return True
+    if not _is_number(value) or not _is_number(expected) or isinstance(expected, bool):
+        return False
+    if not isinstance(expected, float | complex) and not (atol and isinstance(value, float | complex)):
+        return False
+    # Infinity is near no number.
+    near = abs(value - expected) <= (atol or DEFAULT_ATOL) + RTOL * abs(expected)
+    return bool(near and abs(expected) != math.inf)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | complex | Fraction)
+
+
+def _is_near(value: Any, expected: Any, test: CallTest) -> bool:
+    if not _is_number(value):
+        return False
+    distance = abs(value - expected)
+    return bool(distance < test.atol if test.comparison is Comparison.BELOW else distance <= test.atol)
 
 
 def _is_root(coefficients: Any, x: Any, atol: float) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from promptrl.tasks.benchmark import RowError
+from promptrl.tasks.dependence import Dependence, holds_tuple_assert
 from promptrl.tasks.task import AssertTest, CallTest, Comparison, Test
 
 _LARGEST: Final = 1_000_000
@@ -29,6 +30,10 @@ _CONSTRUCTORS: Final[dict[str, Callable[..., object]]] = {
     "float": float,
     "complex": complex,
 }
+_PURE: Final = frozenset(
+    {*_CONSTRUCTORS, "abs", "bool", "bytes", "enumerate", "int", "len", "max", "min", "range", "reversed", "round"}
+) | {"sorted", "str", "sum", "zip"}
+"""Functions that give the same again and change nothing, whatever the answer does."""
 
 
 def constant_value(node: ast.expr) -> object:
@@ -124,14 +129,15 @@ def _split(test: ast.expr, callee: str) -> CallTest | None:
             ):
                 return None
             return _equality(left, right, callee) or _equality(right, left, callee)
-        case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[bound]):
-            return _within(left, bound, callee)
+        case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE() as sign], comparators=[bound]):
+            kind = Comparison.BELOW if isinstance(sign, ast.Lt) else Comparison.WITHIN
+            return _within(left, bound, kind, callee)
     return None
 
 
 def _equality(answer: ast.expr, expected: ast.expr, callee: str) -> CallTest | None:
     if (args := _call_args(answer, callee)) is not None:
-        return CallTest(args, constant_value(expected))
+        return CallTest(args, constant_value(expected), float_leaves=True)
     match answer:
         case ast.Call(func=ast.Name(id="set"), args=[inner], keywords=[]):
             value = constant_value(expected)
@@ -141,7 +147,7 @@ def _equality(answer: ast.expr, expected: ast.expr, callee: str) -> CallTest | N
     return None
 
 
-def _within(left: ast.expr, bound: ast.expr, callee: str) -> CallTest | None:
+def _within(left: ast.expr, bound: ast.expr, kind: Comparison, callee: str) -> CallTest | None:
     match left:
         case ast.Call(
             func=ast.Name(id="abs") | ast.Attribute(value=ast.Name(id="math"), attr="fabs"),
@@ -154,8 +160,7 @@ def _within(left: ast.expr, bound: ast.expr, callee: str) -> CallTest | None:
                 args = _call_args(answer, callee)
             tolerance, value = constant_value(bound), constant_value(expected)
             if args is not None and isinstance(tolerance, (int, float)) and isinstance(value, (int, float)):
-                # A tolerance asks for the expected type too, and the answer is a fraction in such tests.
-                return CallTest(args, float(value), atol=float(tolerance))
+                return CallTest(args, value, kind, atol=tolerance)
     return None
 
 
@@ -173,8 +178,10 @@ def statements_to_tests(
 ) -> list[Test]:
     """One test per assert, in order; what is not of the form call → value becomes an `AssertTest`.
 
-    Statements that are neither asserts nor loops (imports, assignments) are put before every later
-    `AssertTest`, as the original would have run them. Asserts on constants test nothing and are dropped.
+    Imports, definitions and constants are put before every later `AssertTest`, as the original would have run
+    them. Where anything else stands between the asserts (`push(1)`, `random.seed(5)`, an assert on what a call
+    changed), the statements are one test, run whole in their order. What cannot fail because of the answer
+    tests nothing: asserts on constants, on tuples, in functions that are never called, are dropped.
 
     Args:
         statements: The body of the test.
@@ -183,23 +190,69 @@ def statements_to_tests(
         setup: Code to run before every `AssertTest`.
     """
     entry_point = entry_point or callee
+    statements = [line for line in _without_main_guards(statements) if not _only_names(line)]
+    given = parse_quietly(setup) if setup else None
+    known = Dependence(statements, callee, given.body if given else ())
+    failing = [line for line in statements if known.can_fail(line)]
+    if not failing:
+        return []
+    last = statements.index(failing[-1])
+    if not all(
+        known.stands_alone(line) if line in failing else _is_passive(line) or _is_vain(line)
+        for line in statements[: last + 1]
+    ):
+        whole = "\n".join(ast.unparse(_renamed(line, callee, entry_point)) for line in statements)
+        return [AssertTest(whole, setup)]
     tests: list[Test] = []
     before: list[str] = [setup] if setup else []
-    for statement in statements:
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue
-        if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Constant):
-            if statement.test.value:
-                continue
-        elif (split := split_assert(statement, callee)) is not None:
-            tests.append(split)
-            continue
+    for statement in statements[: last + 1]:
         source = ast.unparse(_renamed(statement, callee, entry_point))
-        if any(isinstance(part, (ast.Assert, ast.Raise)) for part in ast.walk(statement)):
-            tests.append(AssertTest(source, "\n".join(before)))
+        if statement not in failing:
+            before += [] if _is_vain(statement) else [source]
         else:
-            before.append(source)
+            tests.append(split_assert(statement, callee) or AssertTest(source, "\n".join(before)))
     return tests
+
+
+def _without_main_guards(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements, with what stands under `if __name__ == "__main__":` in its place."""
+    lines: list[ast.stmt] = []
+    for statement in statements:
+        match statement:
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), body=body):
+                lines += body
+            case _:
+                lines.append(statement)
+    return lines
+
+
+def _only_names(statement: ast.stmt) -> bool:
+    """Whether a statement only names something: a docstring, `print` without brackets."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant | ast.Name)
+
+
+def _is_vain(statement: ast.stmt) -> bool:
+    """Whether leaving a statement out changes nothing: an assert that calls nothing, a text that is printed."""
+    match statement:
+        case ast.Pass():
+            return True
+        case ast.Assert(test=expression) | ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=[expression])):
+            return not any(isinstance(node, ast.Call) for node in ast.walk(expression))
+    return False
+
+
+def _is_passive(statement: ast.stmt) -> bool:
+    """Whether a statement only prepares names: running it again before each test changes nothing else."""
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return True
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            return all(
+                isinstance(node.func, ast.Name) and node.func.id in _PURE
+                for node in ast.walk(value)
+                if isinstance(node, ast.Call)
+            )
+    return False
 
 
 def _renamed(statement: ast.stmt, old: str, new: str) -> ast.stmt:
@@ -226,6 +279,22 @@ def parse_tests(sources: Sequence[str], *, callee: str, setup: str = "", what: s
             raise RowError(f"{what} {number} is not Python: {error}") from error
         tests.extend(statements_to_tests(statements, callee=callee, setup=setup))
     return tuple(tests)
+
+
+def fault_of(source: str, *, callee: str) -> str | None:
+    """Why a test's text gives full marks to any answer, or None where it can fail.
+
+    Raises:
+        RowError: when the text is not Python.
+    """
+    if holds_tuple_assert(ast.parse(source.strip()).body):
+        return "asserts a tuple, which is always true; leave out the brackets around condition and message"
+    if parse_tests([source], callee=callee):
+        return None
+    return (
+        f"holds no assert that could fail because of what {callee!r} does; "
+        "asserts in functions and classes count only where the test calls them"
+    )
 
 
 def parse_quietly(source: str) -> ast.Module | None:

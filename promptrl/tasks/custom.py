@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,9 +13,9 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from promptrl.errors import TaskError
 from promptrl.settings import Settings
-from promptrl.tasks.asserts import count_whole, parse_tests
+from promptrl.tasks.asserts import count_whole, fault_of, parse_tests
 from promptrl.tasks.benchmark import RowError, json_lines
-from promptrl.tasks.task import AssertTest, CallTest, StdinTest, Style, Task, Test, TestSuite
+from promptrl.tasks.task import AssertTest, CallTest, Comparison, StdinTest, Style, Task, Test, TestSuite
 
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\W\d]\w*$")]
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
@@ -123,30 +124,38 @@ class CustomTask(Settings):
                     tests.append(StdinTest(case.stdin, case.stdout))
                 case CallCase():
                     atol = self.atol if case.atol is None else case.atol
-                    tests.append(CallTest(tuple(case.args), case.expected, atol=atol))
+                    tests.append(CallTest(tuple(case.args), case.expected, atol=atol, float_leaves=True))
                 case str():
                     try:
                         split = parse_tests([case], callee=self.entry_point or "", what="assert")
                     except RowError as error:
                         raise RowError(f"key '{key}', item {number}: {error}") from error
-                    if not split:
-                        raise RowError(f"key '{key}', item {number}: holds no assert that could fail")
+                    if (fault := fault_of(case, callee=self.entry_point or "")) is not None:
+                        raise RowError(f"key '{key}', item {number}: {fault}")
                     tests.extend(self._tolerant(test) for test in split)
         return TestSuite(name, tuple(tests)) if tests else None
 
     def _tolerant(self, test: Test) -> Test:
-        if isinstance(test, CallTest) and not test.atol:
-            return CallTest(test.args, test.expected, test.comparison, self.atol)
+        if isinstance(test, CallTest) and test.comparison in (Comparison.EQUAL, Comparison.SET):
+            return replace(test, atol=self.atol)
         return test
 
 
 def _shown(test: Test, entry_point: str | None) -> str:
     match test:
         case CallTest():
-            arguments = ", ".join(repr(argument) for argument in test.args)
-            return f"assert {entry_point}({arguments}) == {test.expected!r}"
+            call = f"{entry_point}({', '.join(repr(argument) for argument in test.args)})"
+            match test.comparison:
+                case Comparison.TRUTH:
+                    return f"assert {call}" if test.expected else f"assert not {call}"
+                case Comparison.SET:
+                    return f"assert set({call}) == {test.expected!r}"
+                case Comparison.WITHIN | Comparison.BELOW as kind:
+                    sign = "<" if kind is Comparison.BELOW else "<="
+                    return f"assert abs({call} - {test.expected!r}) {sign} {test.atol!r}"
+            return f"assert {call} == {test.expected!r}"
         case AssertTest():
-            return test.source
+            return "\n".join(part for part in (test.setup, test.source) if part)
         case StdinTest():
             return f"Input\n{test.stdin}\nOutput\n{test.expected_stdout}"
 

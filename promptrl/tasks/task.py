@@ -26,6 +26,10 @@ class Comparison(StrEnum):
     """
     TRUTH = "truth"
     """Only whether the answer is true decides: `bool(answer) == expected`, for `assert f(x)` and `assert not f(x)`."""
+    WITHIN = "within"
+    """`abs(answer - expected) <= atol` as it stands: any type of number will do, and no other tolerance is added."""
+    BELOW = "below"
+    """`abs(answer - expected) < atol` as it stands."""
     POLYNOMIAL_ROOT = "polynomial_root"
     """The answer is a root of the polynomial whose coefficients are the first argument (HumanEval/32)."""
 
@@ -50,6 +54,8 @@ class CallTest:
     atol: float = 0.0
     alternatives: tuple[object, ...] = ()
     """Further values that are accepted too."""
+    float_leaves: bool = False
+    """Whether the tolerance holds for every float in the expected value, however deep; where False, EvalPlus's rule."""
     reference_seconds: float | None = None
     """What the canonical solution took on this host, in seconds; bounds what a candidate may take."""
 

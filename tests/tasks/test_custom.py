@@ -45,13 +45,14 @@ def test_what_the_example_becomes(example: dict[str, Task]) -> None:
     slugify, spread, total = example.values()
     assert slugify.contract == "assert slugify('Hello, World') == 'hello-world'"
     assert slugify.metadata["visible_tests"] == 1
-    assert slugify.base.tests[0] == CallTest(("Hello, World",), "hello-world")
+    assert slugify.base.tests[0] == CallTest(("Hello, World",), "hello-world", float_leaves=True)
     assert slugify.plus is not None
     assert isinstance(slugify.plus.tests[2], AssertTest)
     assert spread.contract.startswith("def mean_and_spread")
     assert spread.metadata["visible_tests"] == 0
     assert spread.plus is not None
     assert [test.atol for test in (*spread.base, *spread.plus) if isinstance(test, CallTest)] == [1e-9] * 3 + [0.001]
+    assert spread.base.tests[0] == CallTest(([1.0, 2.0, 3.0],), [2.0, 2.0], atol=1e-9, float_leaves=True)
     assert total.style == "stdin"
     assert total.entry_point is None
     assert total.base.tests == (StdinTest("1\n2\n3\n", "1\n3\n6\n"),)
@@ -75,6 +76,12 @@ TASK = {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert a
         ({"prompt": "  "}, "key 'prompt': string should have at least 1 character"),
         ({"tests": []}, "key 'tests': list should have at least 1 item"),
         ({"tests": ["# nothing"]}, "key 'tests', item 1: holds no assert that could fail"),
+        ({"tests": ["def test():\n    assert add(1, 2) == 3"]}, "item 1: holds no assert that could fail because of"),
+        ({"tests": ["class Test:\n    def test(self):\n        assert add(1, 2) == 3"]}, "item 1: holds no assert"),
+        ({"tests": ["if False:\n    assert add(1, 2) == 3"]}, "item 1: holds no assert"),
+        ({"tests": ["assert (add(1, 2) == 3, 'message')"]}, "key 'tests', item 1: asserts a tuple"),
+        ({"report_tests": ["assert 1 == 1"]}, "key 'report_tests', item 1: holds no assert"),
+        ({"tests": ["assert len([1]) == 1"]}, "item 1: holds no assert"),
         ({"tests": ["assert add(1, 2) == 3", "assert add(1"]}, "key 'tests', item 2: assert 1 is not Python"),
         ({"tests": [{"args": [1, 2]}]}, "key 'tests.0.expected': field required"),
         ({"tests": [{"stdin": "1", "stdout": "1"}]}, "tests 1 must be an assert or {args, expected}"),
@@ -120,3 +127,70 @@ def test_one_task_alone_needs_no_list(tmp_path: Path) -> None:
     path = tmp_path / "task.yaml"
     path.write_text(yaml.safe_dump(TASK), encoding="utf-8")
     assert [task.task_id for task in load_benchmark("custom", path=path).tasks] == ["add"]
+
+
+FORMS = {
+    "test function that is called": (
+        "def test():\n    assert f(1) == 2\ntest()",
+        "def f(x): return 2",
+        "def f(x): return 3",
+    ),
+    "method that is called": (
+        "class T:\n    def t(self):\n        assert f(1) == 2\nT().t()",
+        "def f(x): return 2",
+        "def f(x): return 3",
+    ),
+    "main guard": ('if __name__ == "__main__":\n    assert f(1) == 2', "def f(x): return 2", "def f(x): return 3"),
+    "call that prepares": (
+        "f(1)\nassert size() == 1",
+        "xs = []\ndef f(x): xs.append(x)\ndef size(): return len(xs)",
+        "def f(x): pass\ndef size(): return 0",
+    ),
+    "called twice": (
+        "f()\nassert f() == 2\nassert f() == 3",
+        "n = 0\ndef f():\n    global n\n    n += 1\n    return n",
+        "def f(): return 2",
+    ),
+    "argument changed in place": (
+        "xs = [3, 1]\nassert f(xs) is None\nassert xs == [1, 3]",
+        "def f(xs): xs.sort()",
+        "def f(xs): pass",
+    ),
+    "expected error": (
+        "try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    raise AssertionError",
+        "def f(x): raise ValueError",
+        "def f(x): return x",
+    ),
+    "sum over a loop": (
+        "total = 0\nfor x in (1, 2):\n    total += f(x)\nassert total == 3",
+        "def f(x): return x",
+        "def f(x): return 2 * x",
+    ),
+    "nested floats": ("assert f(0.1) == [[0.3]]", "def f(x): return [[x + 0.2]]", "def f(x): return [[x + 0.21]]"),
+    "floats in a dict": (
+        "assert f(0.1) == {'a': (0.3, 'b')}",
+        "def f(x): return {'a': (x + 0.2, 'b')}",
+        "def f(x): return {'a': (x + 0.2, 'c')}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "right", "wrong"), FORMS.values(), ids=FORMS.keys())
+def test_a_test_tells_right_from_wrong(tmp_path: Path, judge: Judge, source: str, right: str, wrong: str) -> None:
+    path = tmp_path / "tasks.yaml"
+    row = {"id": "t", "prompt": "Do it.", "entry_point": "f", "tests": [source]}
+    path.write_text(yaml.safe_dump([row]), encoding="utf-8")
+    task = load_benchmark("custom", path=path).tasks[0]
+    verdicts = judge.judge([Candidate(code, task, task.base) for code in (right, wrong)])
+    assert [verdict.status is Status.PASSED for verdict in verdicts] == [True, False]
+
+
+def test_what_the_prompt_shows_is_the_test(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.yaml"
+    sources = [
+        "assert f(1)", "assert not f(2)", "assert set(f(3)) == {1}", "assert abs(f(4) - 1) < 0.5",
+        "assert abs(f(5) - 1) <= 0.5", "xs = [1]\nassert f(xs) == 1",
+    ]  # fmt: skip
+    row = {"id": "t", "prompt": "Do it.", "entry_point": "f", "tests": sources, "show_tests": 6, "atol": 0.1}
+    path.write_text(yaml.safe_dump([row]), encoding="utf-8")
+    assert load_benchmark("custom", path=path).tasks[0].contract == "\n".join(sources)

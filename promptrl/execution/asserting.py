@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import Final
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
 
 from promptrl.execution.preamble import PREAMBLE
+from promptrl.tasks.asserts import constant_value
 from promptrl.tasks.task import AssertTest
 
 _PLAIN_METHODS: Final = frozenset(
@@ -38,6 +41,49 @@ def needs_objects(test: AssertTest) -> bool:
         if isinstance(node, ast.Attribute) and node.attr not in _PLAIN_METHODS and _root(node) not in trusted:
             return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An assertion `expression == constant`, taken apart: the expression is worked out inside, and compared outside."""
+
+    before: str
+    """Statements that come first."""
+    expression: str
+    expected: object
+    identity: bool
+    """Whether the assertion says `is`."""
+
+
+Place = Literal["apart", "inside"] | Question
+
+
+@lru_cache(4096)
+def place_of(test: AssertTest) -> Place:
+    """Where the test runs: in a process apart, or beside the candidate's code, there if possible as a question only."""
+    if not needs_objects(test):
+        return "apart"
+    return _question(test.source) or "inside"
+
+
+def _question(source: str) -> Question | None:
+    try:
+        *before, last = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return None
+    match last:
+        case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq() | ast.Is() as sign], comparators=[right])):
+            for expression, constant in ((left, right), (right, left)):
+                try:
+                    expected = constant_value(constant)
+                except ValueError:
+                    continue
+                identity = isinstance(sign, ast.Is)
+                if identity and not (expected is None or isinstance(expected, bool)):
+                    return None
+                text = "\n".join(map(ast.unparse, before))
+                return Question(text, ast.unparse(expression), expected, identity)
+    return None
 
 
 def _imported(tree: ast.AST) -> set[str]:

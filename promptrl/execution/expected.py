@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from promptrl.errors import SandboxError, TaskError
-from promptrl.execution.judge import inner_test
+from promptrl.execution.judge import inner_tests
 from promptrl.execution.pool import Job, Session, WorkerPool
 from promptrl.execution.sandbox import codec, protocol
 from promptrl.execution.settings import SandboxSettings
-from promptrl.execution.worker import build_job
+from promptrl.execution.worker import Message, build_job
 from promptrl.tasks.task import DEFERRED, AssertTest, CallTest, Comparison, StdinTest, Task, Test, TestSuite
 
 _log = logging.getLogger(__name__)
@@ -103,13 +103,13 @@ def _tests(task: Task) -> tuple[Test, ...]:
     return task.base.tests + (task.plus.tests if task.plus is not None else ())
 
 
-def _message(settings: SandboxSettings, task: Task) -> bytes:
+def _message(settings: SandboxSettings, task: Task) -> Message:
     tests = _tests(task)
     return build_job(
         settings,
         task.canonical_solution,
         task.entry_point,
-        [inner_test(test) for test in tests],
+        inner_tests(tests),
         [_TEST_SECONDS] * len(tests),
         style=task.style,
         setup=task.setup,

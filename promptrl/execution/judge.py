@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import marshal
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Final
 
 from promptrl.errors import SandboxError, TaskError
-from promptrl.execution.asserting import needs_objects
-from promptrl.execution.compare import compare, shorten
+from promptrl.execution.asserting import Question, place_of
+from promptrl.execution.compare import compare, equal, shorten
 from promptrl.execution.pool import Job, Session, WorkerPool
 from promptrl.execution.sandbox import codec, protocol
 from promptrl.execution.settings import SandboxSettings
 from promptrl.execution.stdout import stdout_matches
 from promptrl.execution.verdict import Outcome, Status, TestResult, Verdict
-from promptrl.execution.worker import SandboxTest, build_job
+from promptrl.execution.worker import InnerTests, Message, SandboxTest, build_job
 from promptrl.tasks.task import DEFERRED, AssertTest, CallTest, Comparison, StdinTest, Task, Test, TestSuite
 
 _CACHED_SUITES: Final = 1024
@@ -76,7 +76,7 @@ class Judge:
             raise SandboxError(f"{len(candidates) - len(finished)} candidates came back without a verdict")
         return finished
 
-    def _message(self, candidate: Candidate) -> bytes:
+    def _message(self, candidate: Candidate) -> Message:
         task = candidate.task
         tests = self._suites.get(candidate.suite)
         limits = [self.settings.time_limit(test.reference_seconds) for test in candidate.suite]
@@ -113,13 +113,13 @@ class SuiteCache:
     """The form in which suites enter the sandbox, kept for those used last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[TestSuite, bytes]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[TestSuite, InnerTests]] = OrderedDict()
 
-    def get(self, suite: TestSuite) -> bytes:
+    def get(self, suite: TestSuite) -> InnerTests:
         kept = self._kept.get(id(suite))
         if kept is not None and kept[0] is suite:
             return kept[1]
-        message = marshal.dumps([inner_test(test) for test in suite])
+        message = inner_tests(suite)
         self._kept[id(suite)] = (suite, message)
         while len(self._kept) > _CACHED_SUITES:
             try:
@@ -129,8 +129,22 @@ class SuiteCache:
         return message
 
 
+def inner_tests(tests: Iterable[Test]) -> InnerTests:
+    """The tests as the sandbox reads them.
+
+    Raises:
+        TaskError: an argument is not plain data.
+    """
+    tests = list(tests)
+    apart = [
+        (test.setup, test.source) if isinstance(test, AssertTest) and place_of(test) == "apart" else None
+        for test in tests
+    ]
+    return InnerTests(marshal.dumps([inner_test(test) for test in tests]), marshal.dumps(apart) if any(apart) else b"")
+
+
 def inner_test(test: Test) -> SandboxTest:
-    """What of a test enters the sandbox; of a call only its arguments, never what is expected.
+    """What of a test a candidate may see; of a call only its arguments, never what is expected.
 
     Raises:
         TaskError: an argument is not plain data.
@@ -144,8 +158,14 @@ def inner_test(test: Test) -> SandboxTest:
             raise TaskError(f"test arguments are not plain data: {shorten(test.args)}")
         return ("call", text, False, lazy)
     if isinstance(test, AssertTest):
-        return ("inside" if needs_objects(test) else "assert", test.setup, test.source)
-    return ("stdin", test.stdin.encode("utf-8", "surrogateescape"))
+        place = place_of(test)
+        if isinstance(place, Question):
+            return ("value", test.setup, place.before, place.expression)
+        return ("assert",) if place == "apart" else ("inside", test.setup, test.source)
+    try:
+        return ("stdin", test.stdin.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return ("stdin", test.stdin.encode("utf-8", "surrogatepass"))
 
 
 def _refuse_deferred(candidate: Candidate) -> None:
@@ -207,20 +227,28 @@ class _JudgeSession:
     def _result(self, test: Test, status: int, seconds: float, payload: bytes) -> TestResult:
         if status != protocol.VALUE:
             # What ran beside the candidate may say that an assertion held; a call's outcome is decided by its value.
-            held_elsewhere = status in (protocol.HELD, protocol.FALSE) and not isinstance(test, AssertTest)
+            held_elsewhere = status in (protocol.HELD, protocol.FALSE) and (
+                not isinstance(test, AssertTest) or isinstance(place_of(test), Question)
+            )
             return TestResult(Outcome.CRASHED if held_elsewhere else _OUTCOMES[status], _text(payload), seconds)
         if isinstance(test, StdinTest):
             printed = payload.decode("utf-8", "replace")
             if stdout_matches(printed, test.expected_stdout):
                 return TestResult(Outcome.PASSED, seconds=seconds)
             return TestResult(Outcome.WRONG, f"printed {shorten(printed)}", seconds)
-        if not isinstance(test, CallTest):
+        place = place_of(test) if isinstance(test, AssertTest) else None
+        if isinstance(test, AssertTest) and not isinstance(place, Question):
             return TestResult(Outcome.CRASHED, "the candidate wrote into the result channel", seconds)
         try:
             value = codec.decode(payload)
         except codec.CodecError:
             return TestResult(Outcome.CRASHED, "the candidate wrote into the result channel", seconds)
-        if compare(value, test.expected, test):
+        if isinstance(place, Question):
+            right = value is place.expected if place.identity else equal(value, place.expected)
+        else:
+            assert isinstance(test, CallTest)
+            right = compare(value, test.expected, test)
+        if right:
             return TestResult(Outcome.PASSED, seconds=seconds)
         return TestResult(Outcome.WRONG, f"returned {shorten(value)}", seconds)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from promptrl.errors import SandboxError
 from promptrl.execution.settings import SandboxSettings
-from promptrl.execution.worker import Setup, Worker, WorkerLostError
+from promptrl.execution.worker import Message, Setup, Worker, WorkerLostError
 
 
 class Session(Protocol):
@@ -29,7 +29,7 @@ class Session(Protocol):
 class Job:
     """One candidate's run: the message for the sandbox, and who collects what comes back."""
 
-    message: Callable[[], bytes]
+    message: Callable[[], Message]
     session: Callable[[], Session]
     """Called again where the job has to be run anew."""
     wall_limit: float

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import marshal
 import os
 import select
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import util
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from promptrl.errors import SandboxError
 from promptrl.execution.preamble import PREAMBLE
-from promptrl.execution.sandbox import protocol
+from promptrl.execution.sandbox import clearing, protocol
 from promptrl.execution.settings import SandboxSettings
 
 _BOOT: Final = (
@@ -49,31 +49,47 @@ class WorkerLostError(Exception):
 
 
 SandboxTest = tuple[object, ...]
-"""What enters the sandbox of one test: ("call", arguments, marshalled?, lazy?), ("assert", setup, source) or
-("stdin", bytes)."""
+"""What a candidate may see of one test: ("call", arguments, marshalled?, lazy?), ("stdin", bytes), ("assert",),
+("inside", setup, source) or ("value", setup, statements, expression)."""
+
+
+class InnerTests(NamedTuple):
+    """The tests of one job, marshalled."""
+
+    shown: bytes
+    """One `SandboxTest` for each, for the candidate's process."""
+    apart: bytes = b""
+    """For the process that asserts: (setup, source) or None for each; empty where no test runs there."""
+
+
+class Message(NamedTuple):
+    """One job, and beside it what no process may see that a candidate's process is forked from."""
+
+    job: bytes
+    apart: bytes
 
 
 def build_job(
     settings: SandboxSettings,
     code: str,
     entry: str | None,
-    tests: list[SandboxTest] | bytes,
+    tests: InnerTests,
     limits: list[float],
     *,
     style: str = "function",
     setup: str = "",
     wall_limit: float | None = None,
-) -> bytes:
-    """One job as the sandbox reads it; `tests` may have been marshalled before."""
+) -> Message:
+    """One job as the sandbox reads it."""
     wall = settings.wall_limit if wall_limit is None else wall_limit
-    return marshal.dumps(
+    job = marshal.dumps(
         {
             "code": code.encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
             "style": style,
             "entry": entry,
             "setup": setup,
             "forgiving": settings.forgiving,
-            "tests": tests if isinstance(tests, bytes) else marshal.dumps(tests),
+            "tests": tests.shown,
             "limits": limits,
             "import_limit": settings.import_time_limit,
             "wall_limit": wall,
@@ -90,6 +106,7 @@ def build_job(
             },
         }
     )
+    return Message(job, tests.apart)
 
 
 @dataclass(frozen=True)
@@ -139,6 +156,9 @@ class Worker:
     def __init__(self, setup: Setup) -> None:
         settings = self._settings = setup.settings
         self._temp = None if setup.namespaces else tempfile.mkdtemp(prefix="promptrl-sandbox-")
+        # Assertions lie here for the process that runs them; the template, whose memory candidates inherit, never reads
+        # them, and candidates do not have the descriptor.
+        self._apart = os.memfd_create("tests", os.MFD_CLOEXEC)
         command = [sys.executable, "-S", "-s", "-P", "-B", "-X", "utf8", "-c", _BOOT, str(Path(__file__).parent)]
         self._process = subprocess.Popen(
             command,
@@ -148,6 +168,7 @@ class Worker:
             bufsize=0,
             cwd="/",
             env={**_ENVIRONMENT, "HOME": self._temp or "/tmp/work"},
+            pass_fds=(self._apart,),
             start_new_session=True,  # Ctrl-C is for the run, which then closes its workers in order
         )
         assert self._process.stdin is not None
@@ -165,6 +186,7 @@ class Worker:
             "temp_bytes": 2 * settings.file_size_mb * 2**20,
             "work": self._temp,
             "preamble": PREAMBLE,
+            "apart": self._apart,
         }
         try:
             protocol.write_frame(self._sink, json.dumps(message).encode())
@@ -195,7 +217,7 @@ class Worker:
         report: dict[str, Any] = answer["report"]
         return report
 
-    def run(self, job: bytes, wall_limit: float, accept: RecordSink) -> bool:
+    def run(self, message: Message, wall_limit: float, accept: RecordSink) -> bool:
         """Run one job and pass its records on as they come.
 
         Returns:
@@ -210,7 +232,9 @@ class Worker:
         poll.register(self._source, select.POLLIN)
         stopped = False
         try:
-            protocol.write_frame(self._sink, job)
+            os.ftruncate(self._apart, 0)
+            os.pwrite(self._apart, message.apart, 0)
+            protocol.write_frame(self._sink, message.job)
             while True:
                 record = reader.next()
                 if record is None:
@@ -244,7 +268,11 @@ class Worker:
             return False
 
         job = build_job(
-            self._settings, "def probe(): return 1", "probe", [("call", marshal.dumps(()), True, False)], [5.0]
+            self._settings,
+            "def probe(): return 1",
+            "probe",
+            InnerTests(marshal.dumps([("call", marshal.dumps(()), True, False)])),
+            [5.0],
         )
         return self.run(job, 30.0, accept) and statuses == [protocol.READY, protocol.VALUE]
 
@@ -254,8 +282,13 @@ class Worker:
         if process.poll() is None:
             process.kill()
             process.wait()
+        if self._apart >= 0:
+            os.close(self._apart)
+            self._apart = -1
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
         if self._temp is not None:
-            shutil.rmtree(self._temp, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                clearing.empty_folder(self._temp)
+                Path(self._temp).rmdir()

@@ -366,3 +366,50 @@ def test_an_assertion_beside_the_code_is_said_to_be_weaker() -> None:
     assert needs_objects(AssertTest("assert apply(lambda x: x, 1) == 1"))
     assert not needs_objects(AssertTest("import math\nassert math.isclose(area(1.0), 3.14, rel_tol=0.1)"))
     assert not needs_objects(AssertTest("assert sorted(f('a b'.split()).items()) == []"))
+
+
+def test_a_candidate_cannot_find_the_text_of_assertions(judge: Judge) -> None:
+    code = (
+        "import gc, sys\ndef add(a, b):\n    seen = []\n"
+        "    f = sys._getframe().f_back\n    while f:\n        seen += [f.f_locals, f.f_globals]\n"
+        "        for v in f.f_locals.values(): seen.append(getattr(v, '__dict__', None))\n        f = f.f_back\n"
+        "    seen += gc.get_objects()\n    return 0 if any('546372819'[::-1] in repr(o) for o in seen) else 3"
+    )
+    tests = asserting("assert add(1, 2) in (918273645, 3)", "assert add(1, 2) == 918273645 or add(2, 1) == 3")
+    slow = tuple(AssertTest(test.source, reference_seconds=2.0) for test in tests)
+    assert outcomes(verdict(judge, code, *slow)) == ["passed", "passed"]
+
+
+def test_no_descriptor_of_a_candidate_leads_to_the_assertions(judge: Judge) -> None:
+    code = (
+        "import os\ndef add(a, b):\n    found = 0\n    for fd in range(3, 256):\n"
+        "        try: found += b'918273645' in os.pread(fd, 10**6, 0)\n        except OSError: pass\n    return found"
+    )
+    tests = asserting("assert add(1, 2) != 918273645 and add(1, 2) == 0", "assert len([add(1, 2)]) == 1")
+    assert outcomes(verdict(judge, code, *tests)) == ["passed", "passed"]
+
+
+OWN_CLASS = "class Pair:\n    def __init__(self, a, b): self.a, self.b = a, b\n"
+
+
+def test_an_answer_to_objects_is_compared_outside(judge: Judge) -> None:
+    tests = asserting(
+        "assert add([Pair(1, 2)], 4) == 3",
+        "p = Pair(1, 2)\nassert 3 == add([p], 4)",
+        "assert add(Pair(0, 1), 4) is None",
+    )
+    right = OWN_CLASS + "def add(p, n): return p[0].a + p[0].b if isinstance(p, list) else None"
+    wrong = OWN_CLASS + "def add(p, n): return 4"
+    assert outcomes(verdict(judge, right, *tests)) == ["passed", "passed", "passed"]
+    assert outcomes(verdict(judge, wrong, *tests)) == ["wrong", "wrong", "wrong"]
+    assert verdict(judge, OWN_CLASS + YES + "def add(p, n): return Yes()", *tests).tests_passed == 0
+    forged = FORGERIES["records on every descriptor"]
+    assert verdict(judge, OWN_CLASS + forged, *tests).tests_passed == 0
+
+
+def test_what_an_assertion_on_objects_expects_is_not_inside(judge: Judge) -> None:
+    code = OWN_CLASS + (
+        "import sys\ndef add(p, n):\n    f, needle = sys._getframe().f_back, '546372819'[::-1]\n    while f:\n"
+        "        if needle in repr(f.f_locals): return int(needle)\n        f = f.f_back\n    return 0"
+    )
+    assert outcomes(verdict(judge, code, *asserting("assert add(Pair(1, 2), 4) == 918273645"))) == ["wrong"]

@@ -37,6 +37,13 @@ _SYSCALLS: Final[dict[str, dict[str, int]]] = {
         "clock_settime": 227, "adjtimex": 159, "clock_adjtime": 305, "syslog": 103, "io_uring_setup": 425,
         "socket": 41, "connect": 42, "bind": 49, "listen": 50, "personality": 135,
         "setpriority": 141, "sched_setaffinity": 203, "sched_setscheduler": 144, "memfd_secret": 447,
+        "sched_setparam": 142, "sched_setattr": 314, "ioprio_set": 251, "migrate_pages": 256, "move_pages": 279,
+        "process_madvise": 440, "process_mrelease": 448, "prlimit64": 302, "memfd_create": 319, "fcntl": 72,
+        "ioctl": 16,
+        "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "chown": 92, "fchown": 93, "lchown": 94,
+        "fchownat": 260, "utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280, "setxattr": 188,
+        "lsetxattr": 189, "fsetxattr": 190, "setxattrat": 463, "removexattr": 197, "lremovexattr": 198,
+        "fremovexattr": 199, "removexattrat": 466, "file_setattr": 469,
         "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
         "clone": 56, "clone3": 435, "fork": 57, "vfork": 58, "kill": 62, "tgkill": 234, "tkill": 200,
         "pidfd_open": 434, "pidfd_send_signal": 424, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "prctl": 157,
@@ -52,6 +59,12 @@ _SYSCALLS: Final[dict[str, dict[str, int]]] = {
         "clock_settime": 112, "adjtimex": 171, "clock_adjtime": 266, "syslog": 116, "io_uring_setup": 425,
         "socket": 198, "connect": 203, "bind": 200, "listen": 201, "personality": 92,
         "setpriority": 140, "sched_setaffinity": 122, "sched_setscheduler": 119, "memfd_secret": 447,
+        "sched_setparam": 118, "sched_setattr": 274, "ioprio_set": 30, "migrate_pages": 238, "move_pages": 239,
+        "process_madvise": 440, "process_mrelease": 448, "prlimit64": 261, "memfd_create": 279, "fcntl": 25,
+        "ioctl": 29,
+        "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "fchown": 55, "fchownat": 54, "utimensat": 88, "setxattr": 5,
+        "lsetxattr": 6, "fsetxattr": 7, "setxattrat": 463, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16,
+        "removexattrat": 466, "file_setattr": 469,
         "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
         "clone": 220, "clone3": 435, "kill": 129, "tgkill": 131, "tkill": 130,
         "pidfd_open": 434, "pidfd_send_signal": 424, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "prctl": 167,
@@ -59,7 +72,20 @@ _SYSCALLS: Final[dict[str, dict[str, int]]] = {
 }  # fmt: skip
 _AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SIGNALLING: Final = ("kill", "tgkill", "tkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-_SPECIAL: Final = frozenset({"clone", "clone3", "fork", "vfork", "prctl", "pidfd_open", *_SIGNALLING})
+_METADATA: Final = (
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime", "utimes",
+    "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr",
+    "fremovexattr", "removexattrat", "file_setattr",
+)  # fmt: skip
+_SPECIAL: Final = frozenset(
+    {
+        "clone", "clone3", "fork", "vfork", "prctl", "pidfd_open", "prlimit64", "memfd_create", "fcntl", "ioctl",
+        *_SIGNALLING, *_METADATA,
+    }
+)  # fmt: skip
+_OWNER_FCNTL: Final = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: have the kernel send signals to whom one likes
+_OWNER_IOCTL: Final = (0x8901, 0x8902, 0x5410)  # FIOSETOWN, SIOCSPGRP, TIOCSPGRP: the same by another door
+_FILE_FLAGS_IOCTL: Final = (0x40086602, 0x401C5820, 0x5412)  # FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, TIOCSTI
 _ENOSYS_CALLS: Final = frozenset({"io_uring_setup"})
 _CLONE_NEW_ANY: Final = 0x7E020080
 _CLONE_THREAD: Final = 0x00010000
@@ -67,7 +93,7 @@ _EPERM, _ENOSYS = 1, 38
 
 _LD_W_ABS, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_OFF_NR, _OFF_ARCH, _OFF_ARG0 = 0, 4, 16
+_OFF_NR, _OFF_ARCH, _OFF_ARG0, _OFF_ARG1 = 0, 4, 16, 24
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_READ: Final = 0b1101  # execute, read a file, read a folder
@@ -143,12 +169,12 @@ class _Filter:
     def refuse(self, number: int, error: int = _EPERM) -> None:
         self.code += [(_JEQ, 0, 1, number), (_RET, 0, 0, _ERRNO | error)]
 
-    def refuse_by_first_argument(self, number: int, test: int, mask: int, *, when: bool) -> None:
-        """Refuse the call when (or unless) `test` holds between its first argument and `mask`."""
+    def refuse_by_argument(self, number: int, test: int, mask: int, *, when: bool, offset: int = _OFF_ARG0) -> None:
+        """Refuse the call when (or unless) `test` holds between its first (or another) argument and `mask`."""
         hit = (0, 1) if when else (1, 0)
         self.code += [
             (_JEQ, 0, 4, number),
-            (_LD_W_ABS, 0, 0, _OFF_ARG0),
+            (_LD_W_ABS, 0, 0, offset),
             (test, *hit, mask),
             (_RET, 0, 0, _ERRNO | _EPERM),
             (_LD_W_ABS, 0, 0, _OFF_NR),
@@ -183,10 +209,23 @@ def filter_syscalls() -> None:
             program.refuse(number, _ENOSYS if name in _ENOSYS_CALLS else _EPERM)
     # clone3 hides its flags behind a pointer; told that it is missing, the C library uses clone.
     program.refuse(numbers["clone3"], _ENOSYS)
-    program.refuse_by_first_argument(numbers["clone"], _JSET, _CLONE_NEW_ANY, when=True)
+    program.refuse_by_argument(numbers["clone"], _JSET, _CLONE_NEW_ANY, when=True)
     # A debugger could not attach anyway; this keeps a candidate from making itself dumpable or a subreaper.
     for option in (_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, 0x59616D61):
-        program.refuse_by_first_argument(numbers["prctl"], _JEQ, option, when=True)
+        program.refuse_by_argument(numbers["prctl"], _JEQ, option, when=True)
+    # Limits are for oneself (pid 0): those of the process that all candidates come from are nobody's to change.
+    program.refuse_by_argument(numbers["prlimit64"], _JEQ, 0, when=False)
+    program.install()
+
+
+def filter_hidden_memory() -> None:
+    """Refuse files that exist in memory only: no limit of a process counts them.
+
+    Raises:
+        OSError: the kernel or the machine's architecture does not offer it.
+    """
+    program = _Filter(_AUDIT_ARCH[_machine()])
+    program.refuse(_SYSCALLS[_machine()]["memfd_create"])
     program.install()
 
 
@@ -199,15 +238,17 @@ def filter_new_processes() -> None:
     numbers = _SYSCALLS[_machine()]
     program = _Filter(_AUDIT_ARCH[_machine()])
     program.refuse(numbers["clone3"], _ENOSYS)
-    program.refuse_by_first_argument(numbers["clone"], _JSET, _CLONE_THREAD, when=False)
+    program.refuse_by_argument(numbers["clone"], _JSET, _CLONE_THREAD, when=False)
     for name in ("fork", "vfork"):
         if name in numbers:
             program.refuse(numbers[name])
     program.install()
 
 
-def filter_signals(own_pid: int) -> None:
-    """Let this process signal nobody but itself; for use where no pid namespace hides the others.
+def filter_reach(own_pid: int) -> None:
+    """Let this process signal nobody but itself and change no file's rights, owner, times or attributes.
+
+    For use where no namespaces hide other processes and files; Landlock does not cover what is said about a file.
 
     Raises:
         OSError: the kernel or the machine's architecture does not offer it.
@@ -217,9 +258,15 @@ def filter_signals(own_pid: int) -> None:
         raise OSError(_ENOSYS, f"no system call table for {_machine()}")
     program = _Filter(_AUDIT_ARCH[_machine()])
     for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
-        program.refuse_by_first_argument(numbers[name], _JEQ, own_pid, when=False)
+        program.refuse_by_argument(numbers[name], _JEQ, own_pid, when=False)
     for name in ("tkill", "pidfd_open", "pidfd_send_signal"):
         program.refuse(numbers[name])
+    for name, values in (("fcntl", _OWNER_FCNTL), ("ioctl", (*_OWNER_IOCTL, *_FILE_FLAGS_IOCTL))):
+        for value in values:
+            program.refuse_by_argument(numbers[name], _JEQ, value, when=True, offset=_OFF_ARG1)
+    for name in _METADATA:
+        if name in numbers:
+            program.refuse(numbers[name])
     program.install()
 
 

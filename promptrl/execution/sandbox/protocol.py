@@ -85,6 +85,9 @@ def pack_record(index: int, status: int, seconds: float, payload: bytes) -> byte
     return RECORD.pack(index, status, seconds, len(payload)) + payload
 
 
+_ZEROS: Final = bytes(1 << 16)
+
+
 class Outbox:
     """Records that a candidate's process has not written yet, in memory that it shares with the template."""
 
@@ -95,9 +98,9 @@ class Outbox:
         self.used = 0
 
     def reset(self) -> None:
-        """Forget everything; for use before a process is forked."""
+        """Wipe everything; for use before a process is forked, which shall find nothing of the one before it."""
         self.used = 0
-        self.memory[:4] = FRAME.pack(0)
+        self.memory[:] = _ZEROS
 
     def append(self, record: bytes) -> bool:
         """Keep the record; False where it does not fit."""

@@ -8,7 +8,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from . import protocol, remote, runner
 
@@ -29,7 +29,13 @@ _RECORDS: Final = frozenset(
 )
 _CHUNK: Final = 1 << 16
 
-Spawn = Callable[[dict[str, Any], Callable[[int], None], int, int], tuple[int, int]]
+
+class Spawn(Protocol):
+    """Forks a process; see `template.Template.spawn`."""
+
+    def __call__(
+        self, job: dict[str, Any], body: Callable[[int], None], stdin: int, stdout: int, trusted: bool = False
+    ) -> tuple[int, int]: ...
 
 
 def cpu_seconds(pid: int) -> float:
@@ -240,7 +246,7 @@ class Supervisor:
             remote.Tester(self.job, out, ask[1], reply[0], self.job["preamble"]).run(start)
 
         candidate = Process(*self.spawn(self.job, answer, -1, -1), self.source)
-        tester = Process(*self.spawn(self.job, test, -1, -1), self.source)
+        tester = Process(*self.spawn(self.job, test, -1, -1, trusted=True), self.source)
         for descriptor in (*ask, *reply):
             os.close(descriptor)
         tester.partner = candidate

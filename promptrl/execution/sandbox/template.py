@@ -6,7 +6,7 @@ candidate can signal it, and when it ends the kernel ends everything else.
 """
 
 # Plain system calls and their errno, as in the code around them:
-# ruff: noqa: PTH101, PTH106, PTH108, PTH110, PTH116, PTH123, PTH208
+# ruff: noqa: PTH101, PTH110, PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ import marshal
 import os
 import random
 import signal
-import stat
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from . import confine, lockdown, protocol, runner
+from . import clearing, confine, lockdown, protocol, runner
 from .supervise import Supervisor
 
 PRELOADED: Final = (
@@ -43,7 +42,7 @@ _RESERVED_FD: Final = 64
 def serve() -> NoReturn:
     """Confine this process as the judge asks, say what came of it, then answer jobs until the judge goes away."""
     settings = json.loads(protocol.read_frame(0))
-    source, sink = _hide_channel()
+    source, sink, apart = _hide_channel(settings["apart"])
     try:
         report = _confine(settings)
         preamble = _preload(settings["preamble"])
@@ -51,7 +50,7 @@ def serve() -> NoReturn:
         protocol.write_frame(sink, json.dumps({"error": exc.strerror or str(exc)}).encode())
         os._exit(1)
     protocol.write_frame(sink, json.dumps({"report": report}).encode())
-    template = Template(settings, report, preamble, source, sink)
+    template = Template(settings, report, preamble, source, sink, apart)
     try:
         while True:
             frame = protocol.read_frame(source)
@@ -67,15 +66,17 @@ def serve() -> NoReturn:
         os._exit(1)
 
 
-def _hide_channel() -> tuple[int, int]:
+def _hide_channel(apart: int) -> tuple[int, int, int]:
     """Move the judge's pipes to high descriptors and leave /dev/null in their place."""
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _RESERVED_FD)
     sink = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _RESERVED_FD)
+    moved = fcntl.fcntl(apart, fcntl.F_DUPFD_CLOEXEC, _RESERVED_FD)
+    os.close(apart)
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     os.close(null)
-    return source, sink
+    return source, sink, moved
 
 
 def _confine(settings: dict[str, Any]) -> dict[str, Any]:
@@ -160,13 +161,20 @@ class Template:
     """Answers one job after the other with the records of a fresh process each."""
 
     def __init__(
-        self, settings: dict[str, Any], report: dict[str, Any], preamble: dict[str, Any], source: int, sink: int
+        self,
+        settings: dict[str, Any],
+        report: dict[str, Any],
+        preamble: dict[str, Any],
+        source: int,
+        sink: int,
+        apart: int,
     ) -> None:
         self.settings = settings
         self.report = report
         self.preamble = preamble
         self.source = source
         self.sink = sink
+        self.apart = apart
         self.has_numpy = False
         sys.path += [path for path in settings["search_path"] if path not in sys.path]
         self.own_modules = [name for name in sys.modules if name == "sandbox" or name.startswith("sandbox.")]
@@ -186,14 +194,20 @@ class Template:
             gc.collect()
             gc.freeze()
         job["preamble"], job["clock"], job["outbox"] = self.preamble, self.clock, self.outbox
+        job["apart"] = self.apart
         supervisor = Supervisor(job, self.spawn, self.clear_processes, self.source, self.sink)
         stopped = supervisor.run()
         renew = not (self.clear_processes() and self.clear_files())
         payload = json.dumps({"renew": renew, "stopped": stopped}).encode()
         protocol.write_all(self.sink, protocol.pack_record(supervisor.total, protocol.FINISHED, 0.0, payload))
 
-    def spawn(self, job: dict[str, Any], body: Callable[[int], None], stdin: int, stdout: int) -> tuple[int, int]:
-        """Fork a process that runs `body` with the write end of a new pipe; returns its pid and the read end."""
+    def spawn(
+        self, job: dict[str, Any], body: Callable[[int], None], stdin: int, stdout: int, trusted: bool = False
+    ) -> tuple[int, int]:
+        """Fork a process that runs `body` with the write end of a new pipe; returns its pid and the read end.
+
+        A `trusted` one never runs a line of a candidate, and may read what lies apart.
+        """
         reader, writer = os.pipe2(os.O_CLOEXEC)
         pid = os.fork()
         if pid:
@@ -201,6 +215,8 @@ class Template:
             os.set_blocking(reader, False)
             return pid, reader
         try:
+            if not trusted:
+                os.close(self.apart)
             self._prepare(reader, job, stdin, stdout)
             body(writer)
         except BaseException:
@@ -222,7 +238,9 @@ class Template:
         if not self.report["namespaces"]:
             harden(self.report, self.report["work"])
             if self.report["seccomp"]:
-                lockdown.filter_signals(os.getpid())
+                lockdown.filter_reach(os.getpid())
+        if self.report["seccomp"]:
+            lockdown.filter_hidden_memory()
         if not self.report["processes"] and self.report["seccomp"]:
             lockdown.filter_new_processes()
         lockdown.limit_resources(**limits)
@@ -259,25 +277,11 @@ class Template:
             for place in places:
                 if os.stat(place).st_uid == os.geteuid():
                     os.chmod(place, 0o700)
-                for entry in os.listdir(place):
-                    path = f"{place}/{entry}"
-                    if path != self.report["work"]:
-                        _remove(path)
+                clearing.empty_folder(place, keep=self.report["work"])
             os.chdir(self.report["work"])
-        except (OSError, RecursionError):
+        except OSError:
             return False
         return True
-
-
-def _remove(path: str) -> None:
-    """Remove a file or a whole folder, whatever rights a candidate took away from it; follows no link."""
-    if stat.S_ISDIR(os.lstat(path).st_mode):
-        os.chmod(path, 0o700)
-        for entry in os.listdir(path):
-            _remove(f"{path}/{entry}")
-        os.rmdir(path)
-    else:
-        os.unlink(path)
 
 
 def _children() -> list[int]:

@@ -59,7 +59,7 @@ EXCHANGES: Final = (
     Rule(
         r"\b(?!is|are|be|was|were|been|not|you)[a-z]+ ", "required|needed", " (?:to|for)", "required needed necessary"
     ),
-    Rule(r"[a-z] ", "occurring|appearing", " ", "occurring appearing"),
+    Rule(r"\b(?!maximum|minimum|most|least|frequently)[a-z]+ ", "occurring|appearing", " ", "occurring appearing"),
     Rule(r"\b(?:a|the) ", "specific|particular|certain", " [a-z]", "specific particular certain"),
     Rule(r"\bfunction (?:that |which )?(?:only )?", "takes|accepts|receives", " ", "takes accepts receives"),
     Rule(r"\b(?:should|must|will|and|result) ", "also", " [a-z]", "additionally"),

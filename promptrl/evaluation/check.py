@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -25,6 +24,7 @@ from rich.progress import Progress
 
 from promptrl.assets import cache_dir
 from promptrl.errors import ConfigError, TaskError
+from promptrl.evaluation.check_files import VerdictWriter, print_text, readable_twice, verdict_file
 from promptrl.evaluation.metrics import pass_at_k
 from promptrl.execution import Candidate, Judge, Outcome, SandboxSettings, Status, Verdict, resolve_expected
 from promptrl.execution.extraction import extract_code
@@ -102,7 +102,7 @@ def check_samples(
     benchmark: Benchmark,
     samples: Path,
     *,
-    output: TextIO | None = None,
+    output: TextIO | VerdictWriter | None = None,
     settings: SandboxSettings | None = None,
     on_progress: OnProgress | None = None,
 ) -> CheckSummary:
@@ -125,63 +125,68 @@ def check_samples(
     start = time.perf_counter()
     settings = settings or SandboxSettings(forgiving=False)
     tell = on_progress or (lambda what, done, total: None)
-    names = _names(benchmark)
-    counts = Counter(sample.task.task_id for sample in _read(samples, names, benchmark))
-    if not counts:
-        raise TaskError(f"{samples}: holds no samples")
-    wanted = [task for task in benchmark.tasks if counts[task.task_id]]
-    resolved = resolve_expected(
-        wanted,
-        data_sha256=benchmark.sha256,
-        settings=settings,
-        cache_dir=cache_dir(),
-        progress=lambda done, total, _: tell("expected values", done, total),
-    )
-    known = {name: task for task in resolved for name in _aliases(task)}
-    scores = _Scores()
-    total = counts.total()
-    with Judge(settings) as judge:
-        tell("samples", 0, total)
-        for chunk in _chunks(_read(samples, known, benchmark)):
-            for sample, verdict in zip(chunk, _verdicts(judge, chunk), strict=True):
-                scores.add(sample.task, verdict)
+    with readable_twice(samples) as file:
+        counts = Counter(sample.task.task_id for sample in _read(file, samples, _Ids(benchmark.tasks), benchmark))
+        if not counts:
+            raise TaskError(f"{samples}: holds no samples")
+        resolved = resolve_expected(
+            [task for task in benchmark.tasks if counts[task.task_id]],
+            data_sha256=benchmark.sha256,
+            settings=settings,
+            cache_dir=cache_dir(),
+            progress=lambda done, total, _: tell("expected values", done, total),
+        )
+        ids = _Ids(resolved)
+        scores = _Scores()
+        total = counts.total()
+        with Judge(settings) as judge:
+            tell("samples", 0, total)
+            for chunk in _chunks(_read(file, samples, ids, benchmark)):
+                for sample, verdict in zip(chunk, _verdicts(judge, chunk), strict=True):
+                    scores.add(sample.task, verdict)
+                    if output is not None:
+                        output.write(json.dumps(asdict(verdict), ensure_ascii=False) + "\n")
                 if output is not None:
-                    output.write(json.dumps(asdict(verdict), ensure_ascii=False) + "\n")
-            if output is not None:
-                output.flush()
-            tell("samples", scores.samples, total)
+                    output.flush()
+                tell("samples", scores.samples, total)
     return scores.summary(benchmark, time.perf_counter() - start)
 
 
-def _aliases(task: Task) -> Iterator[str]:
-    """The ids by which samples may name a task: its own, and its number alone (`601` for `Mbpp/601`)."""
-    yield task.task_id
-    head, slash, number = task.task_id.rpartition("/")
-    if slash and head:
-        yield number
+class _Ids:
+    """Finds tasks by what samples call them: their ids, or their numbers alone (`601` for `Mbpp/601`)."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self._tasks = {task.task_id: task for task in tasks}
+        self._numbers: dict[str, list[Task]] = {}
+        for task in self._tasks.values():
+            head, slash, number = task.task_id.rpartition("/")
+            if slash and head:
+                self._numbers.setdefault(number, []).append(task)
+
+    def named(self, given: str) -> list[Task]:
+        """The task with this id, or else all tasks with this number."""
+        return [self._tasks[given]] if given in self._tasks else self._numbers.get(given, [])
 
 
-def _names(benchmark: Benchmark) -> dict[str, Task]:
-    return {name: task for task in benchmark.tasks for name in _aliases(task)}
-
-
-def _read(path: Path, tasks: Mapping[str, Task], benchmark: Benchmark) -> Iterator[Sample]:
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
+def _read(path: Path, name: Path, ids: _Ids, benchmark: Benchmark) -> Iterator[Sample]:
+    for number, line in read_lines(path, name=name):
+        where = f"{name}, line {number}"
         row = parse_json(line, where)
         if not isinstance(row, dict):
             raise TaskError(f"{where}: expected a JSON object, found {type(row).__name__}")
-        yield _sample(row, where, tasks, benchmark)
+        yield _sample(row, where, ids, benchmark)
 
 
-def _sample(row: dict[str, object], where: str, tasks: Mapping[str, Task], benchmark: Benchmark) -> Sample:
+def _sample(row: dict[str, object], where: str, ids: _Ids, benchmark: Benchmark) -> Sample:
     given = row.get("task_id")
     if isinstance(given, int) and not isinstance(given, bool):
         given = str(given)
     if not isinstance(given, str):
         raise TaskError(f"{where}: key 'task_id' must be text, found {type(given).__name__}")
-    task = tasks.get(given)
-    if task is None:
+    tasks = ids.named(given)
+    if len(tasks) > 1:
+        raise TaskError(f"{where}: task id {given!r} may be {' or '.join(repr(task.task_id) for task in tasks[:3])}")
+    if not tasks:
         reason = next((f"; it was left out: {row.reason}" for row in benchmark.left_out if row.task_id == given), "")
         example = benchmark.tasks[0].task_id
         raise TaskError(f"{where}: unknown task id {given!r} of {benchmark.name} (ids look like {example!r}){reason}")
@@ -191,6 +196,7 @@ def _sample(row: dict[str, object], where: str, tasks: Mapping[str, Task], bench
     text = row[keys[0]]
     if not isinstance(text, str):
         raise TaskError(f"{where}: key {keys[0]!r} must be text, found {type(text).__name__}")
+    task = tasks[0]
     return Sample(given, task, *_code(text, task, completes=keys[0] == "completion"))
 
 
@@ -358,23 +364,16 @@ def run_check(
         PromptRLError: when something a user can mend is wrong; the message says what.
     """
     loaded = load_benchmark(benchmark, path=data)
-    if output is not None and output.exists() and samples.exists() and output.samefile(samples):
-        raise TaskError(f"{output}: the verdicts cannot be written over the samples")
     stderr = Console(stderr=True)
     with ExitStack() as stack:
         target = None
         if output is not None:
-            try:
-                output.parent.mkdir(parents=True, exist_ok=True)
-                target = stack.enter_context(output.open("w", encoding="utf-8"))
-            except OSError as error:
-                raise TaskError(f"{output}: cannot be written: {error.strerror}") from error
+            target = stack.enter_context(verdict_file(output, apart_from=(samples, loaded.source)))
         on_progress = None
         if stderr.is_terminal:
             on_progress = _bar(stack.enter_context(Progress(console=stderr, transient=True)))
         summary = check_samples(loaded, samples, output=target, settings=settings, on_progress=on_progress)
-    text = json.dumps(asdict(summary), ensure_ascii=False) if as_json else "\n".join(summary_lines(summary))
-    sys.stdout.write(text + "\n")
+    print_text(json.dumps(asdict(summary), ensure_ascii=False) if as_json else "\n".join(summary_lines(summary)))
     return summary
 
 

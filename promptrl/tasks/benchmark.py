@@ -71,8 +71,12 @@ def read_content(path: Path) -> tuple[str, str]:
         raise TaskError(f"{path}: cannot be read: {_why(error)}") from error
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, *, name: Path | None = None) -> Iterator[tuple[int, str]]:
     """The lines of a text file, gzipped or not, with their numbers from 1; blank lines are skipped.
+
+    Args:
+        path: The file.
+        name: What messages call it, where that is not its path.
 
     Raises:
         TaskError: when the file is missing, unreadable or not UTF-8; the message names the line where there is one.
@@ -86,9 +90,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     if line.strip():
                         yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise TaskError(f"{path}, line {number}: not UTF-8 text") from error
+        raise TaskError(f"{name or path}, line {number}: not UTF-8 text") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise TaskError(f"{path}: cannot be read: {_why(error)}") from error
+        raise TaskError(f"{name or path}: cannot be read: {_why(error)}") from error
 
 
 def _why(error: Exception) -> str:

@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from promptrl.assets import cache_dir
 from promptrl.cli import app, run
 from promptrl.errors import TaskError
-from promptrl.evaluation.check import CheckSummary, check_samples, check_settings
+from promptrl.evaluation.check import CheckSummary, check_samples, check_settings, run_check
 from promptrl.execution import Candidate, Judge, Status, resolve_expected
 from promptrl.tasks import BENCHMARKS, Benchmark, load_benchmark
 
@@ -261,14 +263,78 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert "Traceback" not in error
 
 
-def test_verdicts_are_not_written_over_samples(mbpp: Benchmark, tmp_path: Path) -> None:
-    from promptrl.evaluation.check import run_check
-
+@pytest.mark.parametrize("which", ["samples", "data", "link to the data"])
+def test_verdicts_are_not_written_over_what_they_are_made_from(mbpp: Benchmark, tmp_path: Path, which: str) -> None:
     samples = write(tmp_path / "samples.jsonl", [{"task_id": "Mbpp/1", "solution": ADD}])
-    before = samples.read_text()
-    with pytest.raises(TaskError, match="cannot be written over the samples"):
-        run_check("mbpp", samples, output=samples, data=mbpp.source)
-    assert samples.read_text() == before
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(mbpp.source)
+    output = {"samples": samples, "data": mbpp.source, "link to the data": link}[which]
+    before = output.read_text()
+    with pytest.raises(TaskError, match="cannot be written over"):
+        run_check("mbpp", samples, output=output, data=mbpp.source)
+    assert output.read_text() == before
+
+
+def test_a_broken_line_leaves_earlier_verdicts_alone(mbpp: Benchmark, tmp_path: Path) -> None:
+    output = tmp_path / "verdicts.jsonl"
+    output.write_text("earlier\n")
+    samples = write(tmp_path / "samples.jsonl", [{"task_id": "Mbpp/1", "solution": ADD}, "{oops"])
+    with pytest.raises(TaskError, match="line 2: not valid JSON"):
+        run_check("mbpp", samples, output=output, data=mbpp.source)
+    assert output.read_text() == "earlier\n"
+    write(samples, [{"task_id": "Mbpp/1", "solution": ADD}])
+    run_check("mbpp", samples, output=output, data=mbpp.source)
+    assert json.loads(output.read_text())["status"] == "passed"
+    assert {path.name for path in tmp_path.iterdir()} == {"mbpp.jsonl", "samples.jsonl", "verdicts.jsonl"}
+
+
+@pytest.mark.parametrize("output", ["/dev/full", "folder", "file/verdicts.jsonl"])
+def test_an_output_that_cannot_be_written_is_one_sentence(mbpp: Benchmark, tmp_path: Path, output: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    samples = write(tmp_path / "samples.jsonl", [{"task_id": "Mbpp/1", "solution": ADD}])
+    with pytest.raises(TaskError, match=r"(full|folder|verdicts.jsonl): cannot be written: "):
+        run_check("mbpp", samples, output=tmp_path / output, data=mbpp.source)
+
+
+def command(*arguments: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+    program = "import sys; from promptrl.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", program, "check", *arguments], stderr=subprocess.PIPE, **streams)
+
+
+def test_a_full_standard_output_is_one_sentence(mbpp: Benchmark, tmp_path: Path) -> None:
+    samples = write(tmp_path / "samples.jsonl", [{"task_id": "Mbpp/1", "solution": ADD}])
+    with Path("/dev/full").open("w") as full:
+        done = command("--benchmark", "mbpp", "--data", str(mbpp.source), "--samples", str(samples), stdout=full)
+    assert done.returncode == 2
+    assert done.stderr.decode() == "promptrl: standard output: cannot be written: No space left on device\n"
+
+
+def test_samples_from_a_pipe_are_read_once(mbpp: Benchmark, tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"task_id": "Mbpp/1", "solution": ADD}) + "\n" for _ in range(200)).encode()
+    arguments = ["--benchmark", "mbpp", "--data", str(mbpp.source), "--samples", "/dev/stdin", "--json"]
+    done = command(*arguments, input=lines, stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["samples"] == 200
+    done = command(*arguments, input=lines + b"{oops\n", stdout=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("promptrl: /dev/stdin, line 201: not valid JSON")
+
+
+def test_an_exact_id_comes_before_a_number(tmp_path: Path) -> None:
+    rows = [
+        {"id": name, "prompt": f"Give {name}.", "entry_point": "f", "tests": [f"assert f() == {name!r}"]}
+        for name in ("1", "hard/1", "easy/2", "hard/2", "hard/3")
+    ]
+    benchmark = load_benchmark("custom", path=write(tmp_path / "tasks.jsonl", rows))
+    samples = [
+        {"task_id": name, "solution": f"def f(): return {answer!r}"}
+        for name, answer in (("1", "1"), ("hard/1", "hard/1"), (1, "1"), ("3", "hard/3"), ("easy/2", "easy/2"))
+    ]
+    lines, _ = judge_rows(benchmark, tmp_path / "samples.jsonl", samples)
+    assert [line["status"] for line in lines] == ["passed"] * 5
+    with pytest.raises(TaskError, match=r"line 1: task id '2' may be 'easy/2' or 'hard/2'$"):
+        judge_rows(benchmark, tmp_path / "samples.jsonl", [{"task_id": 2, "solution": "def f(): return 2"}])
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Final
 
 from promptrl.errors import SandboxError, TaskError
 from promptrl.execution.asserting import Question, place_of
-from promptrl.execution.compare import compare, equal, shorten
+from promptrl.execution.compare import compare, equal, shorten, turns_tolerant
 from promptrl.execution.pool import Job, Session, WorkerPool
 from promptrl.execution.sandbox import codec, protocol
 from promptrl.execution.settings import SandboxSettings
@@ -61,7 +61,9 @@ class Judge:
             jobs.append(
                 Job(
                     partial(self._message, candidate),
-                    partial(_JudgeSession, candidate.suite, self.settings.stop_when_decided),
+                    partial(
+                        _JudgeSession, candidate.suite, self.settings.stop_when_decided, not self.settings.forgiving
+                    ),
                     self._wall_limit(candidate.suite),
                 )
             )
@@ -202,8 +204,10 @@ _OUTCOMES: Final = {
 class _JudgeSession:
     """Turns the records of one candidate into its verdict."""
 
-    def __init__(self, suite: TestSuite, stop_when_decided: bool) -> None:
+    def __init__(self, suite: TestSuite, stop_when_decided: bool, like_evalplus: bool) -> None:
         self._tests = suite.tests
+        self._like_evalplus = like_evalplus
+        self._floats_before = False
         self._stop = stop_when_decided
         self._results: list[TestResult] = []
         self._import_failure: TestResult | None = None
@@ -219,7 +223,10 @@ class _JudgeSession:
             return False
         if index != len(self._results) or index >= len(self._tests):
             raise SandboxError(f"the sandbox sent a record for test {index} out of turn")
-        result = self._result(self._tests[index], status, seconds, payload)
+        test = self._tests[index]
+        result = self._result(test, status, seconds, payload)
+        if self._like_evalplus and isinstance(test, CallTest):
+            self._floats_before = self._floats_before or turns_tolerant(test)
         self._results.append(result)
         self._stopped = self._stop and result.outcome is not Outcome.PASSED
         return self._stopped
@@ -247,7 +254,7 @@ class _JudgeSession:
             right = value is place.expected if place.identity else equal(value, place.expected)
         else:
             assert isinstance(test, CallTest)
-            right = compare(value, test.expected, test)
+            right = compare(value, test.expected, test, floats_before=self._floats_before)
         if right:
             return TestResult(Outcome.PASSED, seconds=seconds)
         return TestResult(Outcome.WRONG, f"returned {shorten(value)}", seconds)

@@ -54,7 +54,9 @@ class SandboxSettings(Settings):
     forgiving: bool = True
     """Common imports are there without being written, and `class Solution` stands in for a missing plain function.
 
-    EvalPlus and HumanEval do neither: switch it off to compare verdicts with theirs.
+    EvalPlus and HumanEval do neither: switch it off to compare verdicts with theirs. Switched off, a suite also keeps
+    EvalPlus's tolerance as it does: once a test expects floats (or an empty list), 1e-6 holds for every later test of
+    the suite. For rewards a tolerance holds for its own test only.
     """
     packages: tuple[str, ...] = ("numpy",)
     """Installed packages that candidates may import besides the standard library."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import marshal
+import time
 from collections import Counter, OrderedDict, deque
 from decimal import Decimal
 from fractions import Fraction
@@ -163,3 +164,35 @@ def test_plain_data_may_be_marshalled(value: object) -> None:
 def test_other_data_may_not_be_marshalled() -> None:
     for value in (bytearray(b"x"), np.array([1]), _Int(3), Decimal(1), OrderedDict(a=1), {"a": [bytearray(b"x")]}, int):
         assert not codec.is_native((value,))
+
+
+COLLIDING = [f'["i","{number * (2**61 - 1):#x}"]' for number in range(2000)]
+HOSTILE = {
+    "fraction of many digits": f'["F","0x{"f" * 400_000}","0x{"e" * 400_000}"]',
+    "set of one hash": f'["s",{",".join(COLLIDING)}]',
+    "keys of one hash": f'["d",{",0,".join(COLLIDING)},0]',
+    "empty lists": f'["l"{",[]" * 900_000}]',
+    "objects": f'["l"{",{}" * 900_000}]',
+    "commas": f'["l"{",1" * 3_000_000}]',
+    "longer than any": f'["l","{"x" * (codec.MAX_TEXT + 100_000)}"]',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_forged_values_are_refused_before_they_cost_anything(text: str) -> None:
+    started = time.process_time()
+    with pytest.raises(codec.CodecError):
+        codec.decode(text.encode())
+    assert time.process_time() - started < 1.0
+
+
+def test_texts_full_of_brackets_are_no_forgery() -> None:
+    value = ["[,{" * 40_000 + '"\\'] * 60
+    assert codec.decode(codec.encode(value)) == value
+    whole: list[list[int]] = [[]] * 399_000
+    assert codec.decode(codec.encode(whole)) == whole
+
+
+def test_a_fraction_of_many_digits_is_opaque() -> None:
+    assert isinstance(codec.decode(codec.encode(Fraction(1, 2**400_000))), codec.Opaque)
+    assert codec.decode(codec.encode(Fraction(-(3**1000), 2**1000))) == Fraction(-(3**1000), 2**1000)

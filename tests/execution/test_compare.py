@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from promptrl.execution.compare import compare, shorten
+from promptrl.execution.compare import compare, shorten, turns_tolerant
 from promptrl.execution.sandbox.codec import MAX_ITEMS, Opaque, Typed, digest
 from promptrl.tasks.task import CallTest, Comparison
 
@@ -124,3 +124,29 @@ def test_texts_for_people_are_short() -> None:
         max(len(shorten(value)) for value in ("x" * 10**6, [["x" * 90] * 9] * 9, 10**10**5, {1: {2: {3: {4: 5}}}}))
         <= 200
     )
+
+
+def test_a_tolerance_goes_on_where_evalplus_is_to_be_equalled() -> None:
+    drift, wanted = [0.1 + 0.2, 1], [0.3, 1]
+    test = CallTest((), wanted)
+    assert not compare(drift, wanted, test)
+    assert compare(drift, wanted, test, floats_before=True)
+    assert not compare([0.4, 1], wanted, test, floats_before=True)
+    assert not compare(tuple(drift), wanted, test, floats_before=True)
+
+
+@pytest.mark.parametrize(
+    ("expected", "tolerant"), [(0.5, True), ([0.5, 1.0], True), ((), True), ([], True), ([0.5, 1], False), (1, False)]
+)
+def test_what_brings_in_the_tolerance_of_later_tests(expected: object, tolerant: bool) -> None:
+    assert turns_tolerant(CallTest((), expected)) is tolerant
+
+
+def test_hostile_values_take_no_time_or_memory() -> None:
+    colliding = [number * (2**61 - 1) for number in range(20_000)]
+    as_set = CallTest((), (1,), comparison=Comparison.SET)
+    assert not compare(colliding, (1,), as_set)
+    assert compare([1] * 20_000 + [1.0, True], (1,), as_set)
+    numbers = [0.5] * 300_000
+    assert not compare([*numbers[1:], "x" * 100_000], numbers, CallTest((), numbers))
+    assert not compare([[0.5]] * 300_000, numbers, CallTest((), numbers))

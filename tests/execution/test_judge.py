@@ -166,6 +166,15 @@ def test_what_a_forgiving_judge_supplies(judge: Judge) -> None:
         assert verdict(strict, plain).error == "NameError: the code does not define 'add'"
 
 
+def test_a_strict_judge_keeps_a_tolerance_as_evalplus_does(judge: Judge) -> None:
+    tests = (CallTest((0.5, 0.25), 0.75), CallTest(([0.1], [1]), [0.3, 1]))
+    code = "def add(a, b): return a + b if a == 0.5 else [a[0] + 0.2, 1]"
+    assert outcomes(verdict(judge, code, *tests)) == ["passed", "wrong"]
+    with Judge(QUICK.model_copy(update={"forgiving": False})) as strict:
+        assert outcomes(verdict(strict, code, *tests)) == ["passed", "passed"]
+        assert outcomes(verdict(strict, code, *reversed(tests))) == ["wrong", "passed"]
+
+
 def test_line_numbers_are_the_candidates_own(judge: Judge) -> None:
     assert verdict(judge, "def add(a, b):\n    x = 1\n    return x / 0").results[0].detail == (
         "line 3: ZeroDivisionError: division by zero"
@@ -187,6 +196,7 @@ PROGRAMS = {
     "os._exit after flush": "import os\nprint(int(input()) * 2, flush=True)\nos._exit(0)",
     "thread": "import threading\ndef main(): print(int(input()) * 2)\nthreading.Thread(target=main).start()",
     "atexit": "import atexit\nn = input()\natexit.register(lambda: print(int(n) * 2))",
+    "closed output": "import sys\nprint(int(input()) * 2)\nsys.stdout.close()",
     "blanks": "print(' ', int(input()) * 2, ' ')\nprint()",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,3 +62,11 @@ def test_every_output_matches_itself(text: str) -> None:
 def test_one_more_token_never_matches(numbers: list[int], more: int) -> None:
     text = " ".join(map(str, numbers))
     assert not stdout_matches(f"{text} {more}", text)
+
+
+def test_a_flood_of_output_costs_little() -> None:
+    started = time.process_time()
+    for flood in ("1 " * 8_000_000, "1\n" * 8_000_000, " \n" * 8_000_000, "\x0b" * 16_000_000):
+        assert not stdout_matches(flood, "1 2\n3")
+    assert time.process_time() - started < 2.0
+    assert stdout_matches("1\r\x0b2 \x1c 3 \n\n \n", "\n 1\n2 3")

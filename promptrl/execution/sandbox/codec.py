@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import marshal
+import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -33,8 +34,13 @@ MAX_STRING: Final = 2**17
 """A text that is longer than this, in characters, leaves the sandbox as a digest."""
 MAX_DEPTH: Final = 150
 """Values nested deeper than this are opaque; well below the recursion limit on both sides."""
+MAX_DIGITS: Final = 2**14
+"""Fractions of more hexadecimal digits than this, on either side, are opaque: reducing them takes too long."""
+MAX_COLLISIONS: Final = 64
+"""Different items of a set, or keys of a mapping, that may have the same hash."""
 _NATIVE_INT: Final = 10**18
 _SLICE: Final = 16_384
+_FEW: Final = 512
 
 
 class Opaque:
@@ -103,6 +109,7 @@ _c_encode: Any = json_encoder.c_make_encoder(  # type: ignore[attr-defined]
 )
 
 
+_TEXTS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _loads = json.JSONDecoder().decode
 
 
@@ -158,7 +165,8 @@ class _Packer:
         if kind is Decimal:
             return ["D", str(value)]
         if kind is Fraction:
-            return ["F", hex(value.numerator), hex(value.denominator)]
+            top, bottom = hex(value.numerator), hex(value.denominator)
+            return ["F", top, bottom] if len(top) + len(bottom) < MAX_DIGITS else ["x", "Fraction of many digits"]
         if kind is type:
             name = type_name_of_class(value)
             return ["y", name] if _NAMED_TYPES.get(name) is value else ["x", "type"]
@@ -316,12 +324,50 @@ def decode(text: bytes) -> Any:
     Raises:
         CodecError: the text is not in this encoding; nothing else is ever raised, whatever the bytes are.
     """
+    if len(text) > MAX_TEXT + _SLICE or _is_bloated(text):
+        raise CodecError("not an encoded value: larger than any that is written")
     try:
         return _unpack(_loads(text.decode("ascii")), 0)
     except CodecError:
         raise
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError) as exc:
         raise CodecError(f"not an encoded value: {type(exc).__name__}") from None
+
+
+def _is_bloated(text: bytes) -> bool:
+    """Whether the text has more parts than `encode` ever writes: small text may be large in memory."""
+    limit = MAX_ITEMS + _SLICE
+    if text.count(b"[") + text.count(b"{") <= limit and text.count(b",") <= 5 * limit:
+        return False
+    bare = _TEXTS.sub(b"", text)
+    return bare.count(b"[") + bare.count(b"{") > limit or bare.count(b",") > 5 * limit
+
+
+def not_colliding(items: Any) -> Any:
+    """The items themselves, if a set of them is made in good time.
+
+    Raises:
+        CodecError: too many different ones have the same hash; comparing each with each would take too long.
+    """
+    if len(items) <= _FEW:
+        return items
+    hashes = list(map(hash, items))
+    if len(set(hashes)) == len(hashes):
+        return items
+    found: dict[int, list[Any]] = {}
+    for number, item in zip(hashes, items, strict=True):
+        same = found.setdefault(number, [])
+        if item not in same:
+            same.append(item)
+            if len(same) > MAX_COLLISIONS:
+                raise CodecError("too many items of the same hash")
+    return items
+
+
+def _fraction(top: str, bottom: str) -> Fraction:
+    if len(top) + len(bottom) > MAX_DIGITS:
+        raise CodecError("not an encoded value: too many digits")
+    return Fraction(int(top, 16), int(bottom, 16))
 
 
 def _unpack(node: Any, depth: int) -> Any:
@@ -347,14 +393,14 @@ def _unpack(node: Any, depth: int) -> Any:
 
 
 def _pairs(items: list[Any]) -> Iterator[tuple[Any, Any]]:
-    return zip(items[::2], items[1::2], strict=True)
+    return zip(not_colliding(items[::2]), items[1::2], strict=True)
 
 
 _BUILDERS: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "l": lambda items: items,
     "t": tuple,
-    "s": set,
-    "f": frozenset,
+    "s": lambda items: set(not_colliding(items)),
+    "f": lambda items: frozenset(not_colliding(items)),
     "q": deque,
     "d": lambda items: dict(_pairs(items)),
     "od": lambda items: OrderedDict(_pairs(items)),
@@ -367,7 +413,7 @@ _READERS: Final[dict[str, Callable[..., Any]]] = {
     "B": lambda digits: bytearray.fromhex(digits),
     "r": lambda *bounds: range(*(int(bound, 16) for bound in bounds)),
     "D": lambda digits: Decimal(digits),
-    "F": lambda top, bottom: Fraction(int(top, 16), int(bottom, 16)),
+    "F": _fraction,
     "y": lambda name: _NAMED_TYPES[name],
     "e": lambda: Ellipsis,
     "x": lambda name: Opaque(str(name)[:80]),

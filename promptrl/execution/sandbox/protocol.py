@@ -38,6 +38,9 @@ STOP: Final = b"stop"
 """The judge's word that it has seen enough of the running job."""
 
 MAX_PAYLOAD: Final = 80 * 2**20
+"""Room for what a program may print."""
+MAX_VALUE: Final = 9 * 2**20
+"""Room for an encoded value, which is all that a candidate's process sends."""
 
 _read, _write = os.read, os.write
 
@@ -130,8 +133,9 @@ class Outbox:
 class RecordReader:
     """Cuts a stream of bytes into records; the stream may have been written by a hostile process."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = MAX_PAYLOAD) -> None:
         self.pending = bytearray()
+        self.longest = longest
 
     def feed(self, data: bytes) -> None:
         self.pending += data
@@ -140,12 +144,12 @@ class RecordReader:
         """The next whole record, or None where more bytes are needed.
 
         Raises:
-            ValueError: the record claims more than `MAX_PAYLOAD` bytes.
+            ValueError: the record claims a payload longer than `longest` bytes.
         """
         if len(self.pending) < RECORD.size:
             return None
         index, status, seconds, length = RECORD.unpack_from(self.pending)
-        if length > MAX_PAYLOAD:
+        if length > self.longest:
             raise ValueError("record too long")
         end = RECORD.size + length
         if len(self.pending) < end:

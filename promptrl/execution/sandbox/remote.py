@@ -89,7 +89,7 @@ class Tester:
         self.ask = ask
         self.reply = reply
         self.preamble = preamble
-        self.reader = protocol.RecordReader()
+        self.reader = protocol.RecordReader(protocol.MAX_VALUE)
         self.names: dict[str, Any] = {}
         self.seconds = 0.0
         self.limit = 0.0

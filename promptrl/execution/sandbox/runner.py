@@ -353,7 +353,8 @@ def _end_of_program() -> None:
         threading._shutdown()
     _run_exit_handlers()
     for stream in (sys.stdout, sys.__stdout__):
-        if stream is not None and hasattr(stream, "flush"):
+        # A program may close its output itself; what it printed counts.
+        if stream is not None and hasattr(stream, "flush") and not getattr(stream, "closed", False):
             stream.flush()
 
 

@@ -67,7 +67,7 @@ class Process:
         self.poll.register(pipe, select.POLLIN)
         self.poll.register(source, select.POLLIN)
         self.poll.register(self.exit_fd, select.POLLIN)
-        self.reader = protocol.RecordReader()
+        self.reader = protocol.RecordReader(protocol.MAX_VALUE)
         self.partner: Process | None = None
         self.open = True
         self.out_of_time = False

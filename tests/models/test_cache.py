@@ -65,9 +65,7 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     assert not any(answer.cached for answer in answers)
     inner = Counting()
     second = CachedModel(inner, GenerationCache(tmp_path))
-    started = time.perf_counter()
     replayed = second.generate(asked)
-    assert time.perf_counter() - started < 1
     assert inner.asked == []
     assert (second.hits, second.misses) == (820, 0)
     assert all(answer.cached for answer in replayed)

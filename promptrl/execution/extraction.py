@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from promptrl.execution import source
@@ -25,7 +26,8 @@ TYPING_NAMES: Final = (
 Other forgotten imports are no matter of extraction: the judge supplies them, or not, the same for all.
 """
 
-_READS_INPUT: Final = frozenset({"input", "sys", "stdin", "open", "fileinput"})
+_MIXED_TABS: Final = "inconsistent use of tabs"
+"""In Python's message on indentation that mixes tabs and spaces."""
 _MOST_ATTEMPTS: Final = 80
 """Bound on how often one text is parsed again with its end cut off."""
 
@@ -70,6 +72,13 @@ def extract_code(answer: str, *, entry_point: str | None = None, stub: str = "")
         Code that compiles, or the reason why there is none. Whether the code defines the entry point is
         for the judge to say.
     """
+    try:
+        return _extracted(answer, entry_point, stub)
+    except RecursionError:
+        return ExtractedCode(None, "syntax error: not parsable: the code is nested too deeply")
+
+
+def _extracted(answer: str, entry_point: str | None, stub: str) -> ExtractedCode:
     text, truncated = clean(answer)
     if truncated:
         return ExtractedCode(None, "truncated: the answer ends inside its thinking")
@@ -161,16 +170,19 @@ def _joined(blocks: Sequence[_Block], entry_point: str) -> str:
     main = max(index for index, block in enumerate(blocks) if _solves(block.tree, entry_point))
     chosen = {main}
     missing = source.missing_names(blocks[main].tree) if len(blocks) > 1 else set()
+    bound = [source.bound_names(block.tree.body) for block in blocks]
     while missing:
         # Nearest first, so that the latest version of a helper is taken.
         others = sorted((index for index in range(len(blocks)) if index not in chosen), key=lambda i: abs(main - i))
-        found = next((i for i in others if source.bound_names(blocks[i].tree.body) & missing), None)
+        found = next((i for i in others if bound[i] & missing), None)
+        if found is None:
+            found = next((i for i in others if "*" in bound[i]), None)  # may well be where they come from
         if found is None:
             break
         chosen.add(found)
         missing |= source.missing_names(blocks[found].tree)
         for index in chosen:
-            missing -= source.bound_names(blocks[index].tree.body)
+            missing -= bound[index]
     texts = [blocks[index].text.strip("\n") for index in sorted(chosen) if index != main]
     return _together(texts, blocks[main].text)
 
@@ -208,9 +220,10 @@ def _spaces_for_tabs(text: str) -> str:
 def _cut_short(text: str, entry_point: str, *, head: str = "") -> str | None:
     """The longest beginning of a text, in whole lines, that parses and defines the entry point."""
     lines = text.rstrip().split("\n")
-    for end in range(len(lines), max(0, len(lines) - _MOST_ATTEMPTS), -1):
-        if end < len(lines) and not lines[end - 1].strip():
-            continue
+    if _MIXED_TABS in source.check(head + "\n".join(lines))[1]:
+        return None  # what follows is no cut end, and a shorter function would be another one
+    ends = (end for end in range(len(lines), 0, -1) if lines[end - 1].strip())
+    for end in islice(ends, _MOST_ATTEMPTS):
         candidate = head + "\n".join(lines[:end])
         tree = source.parse(candidate)
         if tree is not None:
@@ -288,15 +301,15 @@ def _program(blocks: Sequence[_Block]) -> str | None:
     if not blocks:
         return None
     tagged = [block for block in blocks if block.python and _is_code(block.tree)] or blocks
-    reading = [
-        block for block in tagged if source.used_names([block.tree]) & _READS_INPUT or _imports_input(block.tree)
-    ]
+    # What starts other programs shows how to run this one.
+    tagged = [block for block in tagged if "subprocess" not in source.bound_names(block.tree.body)] or tagged
+    reading = [block for block in tagged if _reads_input(block.tree)]
     main = reading[-1] if reading else max(tagged, key=lambda block: len(block.text))
     texts: list[str] = []
     missing = source.missing_names(main.tree) if len(blocks) > 1 else set()
     for block in reversed([other for other in blocks if other is not main]):
         names = source.bound_names(block.tree.body)
-        if names & missing:
+        if names & missing or (missing and "*" in names):
             texts.insert(0, block.text)
             missing = (missing | source.missing_names(block.tree)) - names
     return _together(texts, main.text) + "\n"
@@ -308,8 +321,17 @@ def _together(helpers: Sequence[str], main: str) -> str:
     return whole if not helpers or source.parse(whole) is not None else main.strip("\n")
 
 
-def _imports_input(tree: ast.Module) -> bool:
-    return bool(source.bound_names(tree.body) & {"sys", "stdin", "fileinput"})
+def _reads_input(tree: ast.Module) -> bool:
+    """Whether a program reads its standard input, wherever in it."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id="input" | "stdin" | "fileinput", ctx=ast.Load()):
+                return True
+            case ast.Attribute(attr="stdin", ctx=ast.Load()):
+                return True
+            case ast.Call(func=ast.Name(id="open"), args=[ast.Constant(value=0 | "/dev/stdin"), *_]):
+                return True
+    return False
 
 
 def _completed(code: str, entry_point: str, stub: str) -> ExtractedCode:
@@ -378,7 +400,7 @@ def _from_first_code(text: str) -> str:
 def _nothing(text: str, fenced: Sequence[tuple[str, bool]]) -> ExtractedCode:
     """Why there is no code: the syntax error of what looks like it, or that nothing does."""
     looks_like_code = [block for block, _ in fenced if block.strip()]
-    if not looks_like_code and re.search(r"(?m)^\s*(def|class|import|from)\s+\w+", text):
+    if not looks_like_code and re.search(r"(?m)^[ \t]*(def|class|import|from)\s+\w+", text):
         looks_like_code = [_from_first_code(text)]
     for block in looks_like_code:
         tree, fault = source.check(block)

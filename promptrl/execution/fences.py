@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from promptrl.execution import source
 
-_END_MARKS: Final = re.compile(
-    r"(\s*(<\|(endoftext|im_end|end|eot_id|EOT|end_of_text|eom_id)\|>|</s>|<eos>|<end_of_turn>|<｜end▁of▁sentence｜>))+\s*$"
+_END_MARKS: Final = (
+    *("<|endoftext|>", "<|im_end|>", "<|end|>", "<|eot_id|>", "<|EOT|>", "<|end_of_text|>", "<|eom_id|>"),
+    *("</s>", "<eos>", "<end_of_turn>", "<｜end▁of▁sentence｜>"),
 )
+_CLOSINGS_TRIED: Final = 12
+"""How many closing fences are tried for a block; after `_MANY_BLOCKS` blocks only the first."""
+_MANY_BLOCKS: Final = 60
 _FENCE: Final = re.compile(r"^([ \t]*)(`{3,}|~{3,})(.*)$")
-_TAG: Final = re.compile(r"^\s*\{?\.?([A-Za-z][\w+#.-]*)?\}?\s*$")
-_TAGGED_CODE: Final = re.compile(r"^\s*(python3?|py3?)\s+(?=(def|class|import|from|async|@)\b)", re.IGNORECASE)
+_TAG: Final = re.compile(r"^\{?\.?([A-Za-z][\w+#.-]*)?\}?$")
+_TAGGED_CODE: Final = re.compile(r"^(python3?|py3?)\s+(?=(def|class|import|from|async|@)\b)", re.IGNORECASE)
 _PYTHON_TAGS: Final = frozenset({"python", "python3", "py", "py3", "python2", "pycon", "ipython", "sage"})
 _ODD_SPACES: Final = dict.fromkeys(
     map(ord, "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"), " "
@@ -29,7 +34,17 @@ def clean(answer: str) -> tuple[str, bool]:
         text = tail
     elif text.lstrip().startswith("<think>") or "\n<think>" in head:
         return "", True
-    return _END_MARKS.sub("", text), False
+    return _without_end_marks(text), False
+
+
+def _without_end_marks(text: str) -> str:
+    # Not one pattern for it: patterns that end in blanks take quadratic time on long runs of blanks.
+    while True:
+        end = text.rstrip()
+        mark = next((mark for mark in _END_MARKS if end.endswith(mark)), None)
+        if mark is None:
+            return text
+        text = end.removesuffix(mark).rstrip()
 
 
 def fenced_blocks(text: str) -> tuple[list[tuple[str, bool]], str]:
@@ -55,14 +70,15 @@ def fenced_blocks(text: str) -> tuple[list[tuple[str, bool]], str]:
             index += 1
             continue
         first_line, python = _info(info)
-        closings = [
+        numbers = (
             number
             for number in range(index + 1, len(lines))
             if lines[number].strip().startswith(fence) and not lines[number].strip().strip(fence[0])
-        ]
+        )
+        closings = list(islice(numbers, _CLOSINGS_TRIED if len(blocks) < _MANY_BLOCKS else 1))
         start = [first_line] if first_line else []
         end = closings[0] if closings else len(lines)
-        for closing in closings[:12]:
+        for closing in closings if len(closings) > 1 else ():
             if source.parse(_block_text(start, lines[index + 1 : closing], indent)) is not None:
                 end = closing
                 break
@@ -74,6 +90,7 @@ def fenced_blocks(text: str) -> tuple[list[tuple[str, bool]], str]:
 
 def _info(info: str) -> tuple[str, bool]:
     """Code that stands on the line of the opening fence, and whether the fence is tagged as Python."""
+    info = info.strip()
     tag = _TAG.match(info)
     if tag:
         return "", (tag.group(1) or "").lower() in _PYTHON_TAGS
@@ -158,4 +175,8 @@ def _without_prompts(text: str) -> str:
 
 def without_closing(text: str) -> str:
     """Without a fence that closes at the end of a line of code."""
-    return re.sub(r"[ \t]*(`{3,}|~{3,})[ \t]*\s*$", "", text)
+    end = text.rstrip()
+    for mark in "`~":
+        if end.endswith(mark * 3):
+            return end.rstrip(mark).rstrip(" \t")
+    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -76,7 +76,17 @@ def used_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def module_names_read(node: ast.AST) -> set[str]:
-    """Names of the module that a node reads: what its functions have of their own does not count."""
+    """Names of the module that a node reads: what its functions have of their own does not count.
+
+    Where the node is nested too deeply to tell, every name that it reads counts.
+    """
+    try:
+        return _names_read(node)
+    except RecursionError:
+        return used_names([node])
+
+
+def _names_read(node: ast.AST) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
         arguments = node.args
         own = {item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
@@ -88,15 +98,15 @@ def module_names_read(node: ast.AST) -> set[str]:
             shared = {
                 name for inner in _module_level(node.body) if isinstance(inner, ast.Global) for name in inner.names
             }
-        inside = {name for inner in body for name in module_names_read(inner)} - own
+        inside = {name for inner in body for name in _names_read(inner)} - own
         outside = [child for child in ast.iter_child_nodes(node) if not any(child is inner for inner in body)]
-        return inside | shared | {name for child in outside for name in module_names_read(child)}
+        return inside | shared | {name for child in outside for name in _names_read(child)}
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
         own = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
-        return {name for child in ast.iter_child_nodes(node) for name in module_names_read(child)} - own
+        return {name for child in ast.iter_child_nodes(node) for name in _names_read(child)} - own
     if isinstance(node, ast.Name):
         return set() if isinstance(node.ctx, ast.Store) else {node.id}
-    return {name for child in ast.iter_child_nodes(node) for name in module_names_read(child)}
+    return {name for child in ast.iter_child_nodes(node) for name in _names_read(child)}
 
 
 def missing_names(tree: ast.Module) -> set[str]:
@@ -168,10 +178,13 @@ def definition_of(tree: ast.Module, name: str) -> ast.AST | None:
 
 def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements of the module, looking into `if`, `try` and `with` at its top, but not into main guards."""
-    for statement in statements:
+    pending = list(statements)[::-1]
+    while pending:
+        statement = pending.pop()
         yield statement
         if isinstance(statement, (ast.If, ast.Try, ast.With)) and not is_main_guard(statement):
-            yield from _top_level(child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt))
+            inner = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
+            pending.extend(reversed(inner))
 
 
 def is_main_guard(statement: ast.stmt) -> bool:
@@ -187,9 +200,10 @@ def is_main_guard(statement: ast.stmt) -> bool:
 def without_demos(text: str, tree: ast.Module, *, entry_point: str) -> str:
     """The text of a function's module without what only shows or tests the function.
 
-    Kept: imports, definitions, constants, and statements that prepare a name which kept code uses.
-    Dropped: main guards, asserts, bare calls and prints, stub definitions of the entry point beside a real
-    one, whatever reads standard input, and results of the module's own functions that nothing uses.
+    Kept: imports, definitions, constants, and statements that prepare a name which kept code uses, be it by
+    calling a function of the module that does. Dropped: main guards, asserts, other bare calls and prints, test
+    runners, stub definitions of the entry point beside a real one, whatever reads standard input, and results
+    of the module's own functions that nothing uses.
     """
     kept = _needed(tree.body, entry_point)
     dropped = [node for node in tree.body if id(node) not in kept]
@@ -201,20 +215,22 @@ def _needed(body: list[ast.stmt], entry_point: str) -> set[int]:
     kept: set[int] = set()
     real = any(_defines(node, entry_point) and not is_trivial(node) for node in body)
     own = {node.name for node in body if isinstance(node, Definition)}
+    prepared = _Preparations(body, entry_point)
     for node in body:
         if isinstance(node, (Definition, ast.Import, ast.ImportFrom)):
-            keep = not (real and _defines(node, entry_point) and is_trivial(node))
+            keep = not _reads_input(node) or _defines(node, entry_point)
+            keep = keep and not (real and _defines(node, entry_point) and is_trivial(node))
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             keep = not _reads_input(node) and not used_names([node]) & own
         else:
             keep = _sets_limit(node)
         if keep:
             kept.add(id(node))
-    undecided = [node for node in body if id(node) not in kept and not _never_needed(node) and _prepared_names(node)]
+    undecided = [node for node in body if id(node) not in kept and not _never_needed(node) and prepared.by(node)]
     reads = {id(node): module_names_read(node) for node in body} if undecided else {}
     while True:
         used = {entry_point}.union(*(names for key, names in reads.items() if key in kept))
-        more = [node for node in undecided if id(node) not in kept and _prepared_names(node) & used]
+        more = [node for node in undecided if id(node) not in kept and prepared.by(node) & used]
         if not more:
             return kept
         kept.update(id(node) for node in more)
@@ -225,12 +241,30 @@ def _defines(node: ast.stmt, name: str) -> bool:
 
 
 def _never_needed(node: ast.stmt) -> bool:
-    return is_main_guard(node) or isinstance(node, (ast.Assert, Definition)) or _reads_input(node)
+    return is_main_guard(node) or isinstance(node, (ast.Assert, Definition)) or _reads_input(node) or _runs_tests(node)
+
+
+def _runs_tests(node: ast.stmt) -> bool:
+    """`unittest.main()`, `doctest.testmod()` and the like, which may end the program."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name))):
+            return (module, name) in (("unittest", "main"), ("pytest", "main"), ("doctest", "testmod"))
+    return False
 
 
 def _reads_input(node: ast.stmt) -> bool:
     """Whether a statement reads standard input when the module is loaded, where there is none to read."""
-    for inner in _module_level([node]):
+    loaded: list[ast.stmt] = [node]
+    if isinstance(node, ast.ClassDef):
+        loaded = node.body
+    heads: list[ast.AST] = [
+        part
+        for inner in _module_level(loaded)
+        if isinstance(inner, Definition)
+        for part in (*inner.decorator_list, getattr(inner, "args", None))
+        if part is not None
+    ]
+    for inner in (*_module_level(loaded), *(part for head in heads for part in ast.walk(head))):
         match inner:
             case ast.Name(id="input" | "stdin", ctx=ast.Load()) | ast.Attribute(attr="stdin"):
                 return True
@@ -243,6 +277,47 @@ def _sets_limit(node: ast.stmt) -> bool:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="setrecursionlimit") | ast.Name(id="setrecursionlimit"))):
             return True
     return False
+
+
+class _Preparations:
+    """Which names of the module its statements prepare, also by calling one of its functions."""
+
+    def __init__(self, body: Sequence[ast.stmt], entry_point: str) -> None:
+        self._functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        self._entry_point = entry_point
+
+    def by(self, node: ast.stmt) -> set[str]:
+        """The names that a statement prepares."""
+        names = _prepared_names(node)
+        for inner in _module_level([node]):
+            match inner:
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name))) if name in self._functions:
+                    names |= self._through(name)
+        return names
+
+    def _through(self, name: str) -> set[str]:
+        """The names of the module that a function changes, or those that it calls.
+
+        None where it calls the entry point, which makes it a demonstration, or reads standard input.
+        """
+        found: set[str] = set()
+        seen: set[str] = set()
+        pending = [name]
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            function = self._functions[name]
+            used = used_names(function.body)
+            if self._entry_point in used | seen or used & {"input", "stdin"}:
+                return set()
+            shared = {part for inner in ast.walk(function) if isinstance(inner, ast.Global) for part in inner.names}
+            arguments = {part.arg for part in ast.walk(function.args) if isinstance(part, ast.arg)}
+            changed = {part for statement in function.body for part in _prepared_names(statement)}
+            found |= shared | (changed - bound_names(function.body) - arguments)
+            pending += used & self._functions.keys()
+        return found
 
 
 def _prepared_names(node: ast.stmt) -> set[str]:

@@ -187,7 +187,7 @@ def test_forged_values_are_refused_before_they_cost_anything(text: str) -> None:
 
 
 def test_texts_full_of_brackets_are_no_forgery() -> None:
-    value = ["[,{" * 40_000 + '"\\'] * 60
+    value = ["[,{" * 40_000 + '"\\'] * 12
     assert codec.decode(codec.encode(value)) == value
     whole: list[list[int]] = [[]] * 399_000
     assert codec.decode(codec.encode(whole)) == whole

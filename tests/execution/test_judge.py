@@ -207,6 +207,17 @@ def test_programs(judge: Judge, code: str) -> None:
     assert (str(found.status), found.error) == ("passed", None)
 
 
+def test_input_by_its_name(judge: Judge) -> None:
+    code = "print(sum(map(int, open('/dev/stdin'))))"
+    assert str(verdict(judge, code, StdinTest("1\n2\n", "3"), StdinTest("5", "5")).status) == "passed"
+
+
+def test_input_and_output_that_are_no_text(judge: Judge) -> None:
+    code = "import sys\nprint(len(sys.stdin.buffer.read()))"
+    assert str(verdict(judge, code, StdinTest("\ud800", "3"), StdinTest("\udcff", "1")).status) == "passed"
+    assert str(verdict(judge, "print('\\ud800')", StdinTest("", "\ud800")).status) == "failed"
+
+
 def test_failing_programs(judge: Judge) -> None:
     tests = (StdinTest("1 2\n", "3\n"), StdinTest("x", "3\n"))
     assert outcomes(verdict(judge, "print(sum(map(int, input().split())))", *tests)) == ["passed", "exception"]

@@ -26,6 +26,8 @@ _AT_RECURSIVE: Final = 0x8000
 
 WORK: Final = "/tmp/work"
 """The folder a candidate starts in, the only place where it can write (with its parent, /tmp)."""
+INPUT: Final = "/tmp/stdin"
+"""Where `/dev/stdin` leads; there for programs that mention it."""
 _NEW_ROOT: Final = "/proc"  # exists everywhere, and the host's own is to be covered anyway
 SYSTEM: Final = ("/usr", "/bin", "/lib", "/lib64", "/lib32", "/libx32", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
@@ -112,6 +114,8 @@ def build_root(visible: list[str], hidden: list[str], packages: list[str], size:
         target = f"{_NEW_ROOT}/dev/{name}"
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
         _mount(f"/dev/{name}", target, None, _MS_BIND)
+    # Without /proc nothing else can lead to a program's input by name.
+    os.symlink(INPUT, f"{_NEW_ROOT}/dev/stdin")
     for name in ("/tmp", "/old", "/proc"):
         os.makedirs(_NEW_ROOT + name, exist_ok=True)
     _mount("tmpfs", _NEW_ROOT + "/tmp", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size},nr_inodes=20000,mode=1777")

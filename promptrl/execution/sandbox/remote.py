@@ -10,16 +10,16 @@ from __future__ import annotations
 import builtins
 import contextlib
 import marshal
+import operator
 import os
 import types
 from collections.abc import Callable
 from typing import Any, Final
 
-from . import codec, protocol, runner
+from . import codec, crossing, protocol, runner
 
 globals()["__builtins__"] = dict(vars(builtins))  # a candidate's changes to builtins do not reach these functions
 
-_MUTABLE: Final = (list, dict, set, bytearray)
 _loads, _encode, _decode = marshal.loads, codec.encode, codec.decode
 _read_frame = protocol.read_frame
 
@@ -46,22 +46,78 @@ def serve_calls(run: runner.Runner, ask: int) -> None:
         return
     namespace, entry = loaded
     tests = _loads(run.job["tests"])
+    kept = _Kept()
     while True:
         try:
-            request = _decode(_read_frame(ask))
+            frame = _read_frame(ask)
         except EOFError:
             return
+        request = _loads(frame[1:]) if frame[:1] == b"m" else _decode(frame[1:])
         if request[0] == "test":
             run.test(request[1], tests[request[1]], namespace, entry)
         elif request[0] == "name":
-            run.send(0, protocol.VALUE, 0.0, _encode(_kind_of(namespace, request[1])))
+            run.send(0, protocol.VALUE, 0.0, _encode(_kind_of(namespace, request[1], kept)))
         else:
-            _, name, args, kwargs, limit = request
-            function = entry if name == run.job["entry"] else namespace[name]
-            run.answer(limit, function, args, kwargs)
+            _answer(run, request, namespace, entry, kept)
 
 
-def _kind_of(namespace: dict[str, Any], name: str) -> tuple[str, Any]:
+def _answer(
+    run: runner.Runner, request: Any, namespace: dict[str, Any], entry: Callable[..., Any], kept: _Kept
+) -> None:
+    _, (place, name), limit, contents, args, kwargs = request
+    parts = [crossing.empty_part(content) for content in contents]
+    reader = crossing.Reader(parts, kept.get)
+    for part, content in zip(parts, contents, strict=True):
+        reader.fill(part, content)
+
+    def pack(value: Any) -> bytes:
+        writer = crossing.Writer(parts, kept.keep)
+        after = [writer.content(part) for part in parts]
+        changed = [new if new != old else None for new, old in zip(after, contents, strict=True)]
+        payload = _encode((writer.write(value), changed))
+        return _encode(None) if payload.startswith(b'["#"') else payload
+
+    if place == "operation":
+        function = _OPERATIONS[name]
+    elif place == "object":
+        function = kept.objects[name]
+    else:
+        function = entry if name == run.job["entry"] else namespace[name]
+    run.answer(limit, function, reader.items(args), {key: reader.read(value) for key, value in kwargs.items()}, pack)
+
+
+class _Kept:
+    """Results that stay in the candidate's process, by number."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+        self.numbers: dict[int, int] = {}
+
+    def keep(self, value: Any) -> tuple[str, int, str]:
+        number = self.numbers.setdefault(id(value), len(self.objects))
+        if number == len(self.objects):
+            self.objects.append(value)
+        return ("o", number, codec.type_name_of(value))
+
+    def get(self, node: Any) -> Any:
+        return self.objects[node[1]]
+
+
+def _take(iterator: Any, number: int) -> list[Any]:
+    items: list[Any] = []
+    with contextlib.suppress(StopIteration):
+        while len(items) < number:
+            items.append(next(iterator))
+    return items
+
+
+_OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
+    "iter": iter, "take": _take, "len": len, "str": str, "repr": repr, "bool": bool, "int": int, "float": float,
+    "getattr": getattr, "getitem": operator.getitem,
+}  # fmt: skip
+
+
+def _kind_of(namespace: dict[str, Any], name: str, kept: _Kept) -> tuple[str, Any]:
     if name not in namespace:
         return "missing", None
     value = namespace[name]
@@ -69,10 +125,73 @@ def _kind_of(namespace: dict[str, Any], name: str) -> tuple[str, Any]:
         return "module", str(getattr(value, "__name__", ""))
     if callable(value):
         return "function", None
-    return "value", value
+    return "value", crossing.Writer([], kept.keep).write(value)
 
 
 # -- in the tester's process -------------------------------------------------------------------------------------
+
+
+class Stand:
+    """Stands for something of the candidate's that has no plain form.
+
+    It does what a test may ask and the answer is plain data again. It takes no part in comparisons and arithmetic,
+    for those would let the candidate decide whether an assertion holds.
+    """
+
+    __slots__ = ("_batch", "_call", "_number", "_type_name", "_waiting")
+
+    def __init__(self, call: Callable[..., Any], number: int, type_name: str) -> None:
+        self._call, self._number, self._type_name = call, number, type_name
+        self._waiting: list[Any] = []
+        self._batch = 1
+
+    def _do(self, operation: str, *args: Any) -> Any:
+        return self._call(("operation", operation), (self, *args), {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{self._type_name!r} object has no attribute {name!r}")
+        return self._do("getattr", name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(("object", self._number), args, kwargs)
+
+    def __iter__(self) -> Any:
+        return self._do("iter")
+
+    def __next__(self) -> Any:
+        # Twice as many each time: long ones do not take a round trip for every item, and endless ones end.
+        if not self._waiting:
+            self._waiting = self._do("take", self._batch)[::-1]
+            self._batch = min(2 * self._batch, 1024)
+            if not self._waiting:
+                raise StopIteration
+        return self._waiting.pop()
+
+    def __len__(self) -> int:
+        return int(self._do("len"))
+
+    def __bool__(self) -> bool:
+        return bool(self._do("bool"))
+
+    def __int__(self) -> int:
+        return int(self._do("int"))
+
+    def __float__(self) -> float:
+        return float(self._do("float"))
+
+    def __str__(self) -> str:
+        return str(self._do("str"))
+
+    def __repr__(self) -> str:
+        return str(self._do("repr"))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._do("getitem", key)
+
+
+def _reference_to(value: Any) -> Any:
+    return ("o", value._number, value._type_name) if type(value) is Stand else ("p", None)
 
 
 def read_file(descriptor: int) -> bytes:
@@ -122,7 +241,9 @@ class Tester:
         protocol.write_all(self.out, protocol.pack_record(index, status, seconds, payload))
 
     def request(self, *parts: Any) -> None:
-        protocol.write_frame(self.ask, _encode(parts))
+        # This process is trusted, so what it sends may be marshalled, of whatever size it is.
+        frame = b"m" + marshal.dumps(parts, 2) if codec.is_native(parts) else b"j" + _encode(parts)
+        protocol.write_frame(self.ask, frame)
 
     def receive(self) -> tuple[int, int, float, bytes]:
         while True:
@@ -182,17 +303,27 @@ class Tester:
                 return __import__(value.partition(".")[0])
             except ImportError:
                 return None
-        return value if kind == "value" else None
+        return crossing.Reader([], self.reference).read(value) if kind == "value" else None
 
     def stand_in(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self.call(name, args, kwargs)
+            return self.call(("name", name), args, kwargs)
 
         call.__name__ = name
         return call
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.request("call", name, args, kwargs, self.limit)
+    def reference(self, node: Any) -> Stand:
+        tag, number, name = node
+        if tag != "o" or type(number) is not int:
+            raise ValueError("not a reference")
+        return Stand(self.call, number, str(name))
+
+    def call(self, target: tuple[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        parts = crossing.parts_of((*args, *kwargs.values()))
+        writer = crossing.Writer(parts, _reference_to)
+        contents = [writer.content(part) for part in parts]
+        named = {key: writer.write(value) for key, value in kwargs.items()}
+        self.request("call", target, self.limit, contents, writer.items(args), named)
         _, status, seconds, payload = self.receive()
         self.seconds += seconds
         if status == protocol.TIMEOUT:
@@ -200,12 +331,16 @@ class Tester:
         try:
             answer = _decode(payload)
             if status == protocol.VALUE:
-                value, after = answer
-                for old, new in zip(args, after, strict=True):
-                    _overwrite(old, new)
-                return value.value if isinstance(value, codec.Typed) else value
+                if answer is None:
+                    raise _RaisedError("the value is too large for an assertion")
+                result, after = answer
+                reader = crossing.Reader(parts, self.reference)
+                for part, content in zip(parts, after, strict=True):
+                    if content is not None:
+                        reader.fill(part, content)
+                return reader.read(result)
             kind, text = answer
-        except ValueError:
+        except (ValueError, TypeError, LookupError, RecursionError):  # not what `_answer` writes
             raise _Gone from None
         known = getattr(builtins, str(kind), None)
         error: Any = _RaisedError(text)
@@ -222,14 +357,3 @@ def _names_in(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             names |= _names_in(constant)
     return names
-
-
-def _overwrite(old: Any, new: Any) -> None:
-    """Repeat on the tester's argument what the candidate did to its copy."""
-    if type(old) is not type(new) or type(old) not in _MUTABLE or old == new:
-        return
-    if type(old) is dict or type(old) is set:
-        old.clear()
-        old.update(new)
-    else:
-        old[:] = new

@@ -335,6 +335,8 @@ class Supervisor:
             os.lseek(stdin, 0, os.SEEK_SET)
 
             def body(out: int) -> None:
+                if "/dev/stdin" in self.job["code"]:
+                    runner.write_input(text)
                 runner.run_program(self.job, index, out, self.job["preamble"])
 
             process = Process(*self.spawn(self.job, body, stdin, stdout), self.source)

@@ -21,7 +21,7 @@ _PLAIN_METHODS: Final = frozenset(
 
 
 def needs_objects(test: AssertTest) -> bool:
-    """Whether the test handles objects of the candidate's own classes, or passes it functions.
+    """Whether the test handles objects of the candidate's own classes, passes it functions, or sets up a module.
 
     Only the test's text decides, never the candidate. Such a test runs in the candidate's process, where code written
     to deceive could report that it held; every other test runs in a process of its own and exchanges plain data.
@@ -30,7 +30,12 @@ def needs_objects(test: AssertTest) -> bool:
         tree = ast.parse(f"{test.setup}\n{test.source}")
     except (SyntaxError, ValueError):
         return False
-    trusted = _imported(ast.parse(PREAMBLE)) | _imported(tree) | set(dir(builtins))
+    modules = _imported(ast.parse(PREAMBLE)) | _imported(tree)
+    for statement in tree.body:
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Attribute() as called)) if _root(called) in modules:
+                return True  # `random.seed(5)` is meant for the candidate's process
+    trusted = modules | set(dir(builtins))
     own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     for node in ast.walk(tree):

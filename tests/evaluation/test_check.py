@@ -379,9 +379,7 @@ def test_every_verdict_is_that_of_evalplus(name: str, data_dir: Path, cases_dir:
 
 def canonical_failures(benchmark: Benchmark) -> list[str]:
     settings = check_settings()
-    tasks = list(benchmark.tasks)
-    if benchmark.name.endswith("_plus"):
-        tasks = resolve_expected(tasks, data_sha256=benchmark.sha256, settings=settings, cache_dir=cache_dir())
+    tasks = resolve_expected(benchmark.tasks, data_sha256=benchmark.sha256, settings=settings, cache_dir=cache_dir())
     candidates = [
         Candidate(task.canonical_solution, task, suite) for task in tasks for suite in (task.base, task.plus) if suite
     ]

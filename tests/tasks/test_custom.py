@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,11 @@ FORMS = {
         "f(1)\nassert size() == 1",
         "xs = []\ndef f(x): xs.append(x)\ndef size(): return len(xs)",
         "def f(x): pass\ndef size(): return 0",
+    ),
+    "seed": (
+        f"import random\nrandom.seed(5)\nassert f() == {random.Random(5).random()!r}",
+        "import random\ndef f(): return random.random()",
+        "import random\ndef f(): return random.random() / 2",
     ),
     "called twice": (
         "f()\nassert f() == 2\nassert f() == 3",

@@ -158,7 +158,8 @@ class Worker:
         self._temp = None if setup.namespaces else tempfile.mkdtemp(prefix="promptrl-sandbox-")
         # Assertions lie here for the process that runs them; the template, whose memory candidates inherit, never reads
         # them, and candidates do not have the descriptor.
-        self._apart = os.memfd_create("tests", os.MFD_CLOEXEC)
+        self._files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("tests", "stdin", "stdout")]
+        self._apart = self._files[0]
         command = [sys.executable, "-S", "-s", "-P", "-B", "-X", "utf8", "-c", _BOOT, str(Path(__file__).parent)]
         self._process = subprocess.Popen(
             command,
@@ -168,7 +169,7 @@ class Worker:
             bufsize=0,
             cwd="/",
             env={**_ENVIRONMENT, "HOME": self._temp or "/tmp/work"},
-            pass_fds=(self._apart,),
+            pass_fds=self._files,
             start_new_session=True,  # Ctrl-C is for the run, which then closes its workers in order
         )
         assert self._process.stdin is not None
@@ -186,7 +187,7 @@ class Worker:
             "temp_bytes": 2 * settings.file_size_mb * 2**20,
             "work": self._temp,
             "preamble": PREAMBLE,
-            "apart": self._apart,
+            "files": self._files,
         }
         try:
             protocol.write_frame(self._sink, json.dumps(message).encode())
@@ -282,9 +283,8 @@ class Worker:
         if process.poll() is None:
             process.kill()
             process.wait()
-        if self._apart >= 0:
-            os.close(self._apart)
-            self._apart = -1
+        while self._files:
+            os.close(self._files.pop())
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

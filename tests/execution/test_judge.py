@@ -212,6 +212,16 @@ def test_input_by_its_name(judge: Judge) -> None:
     assert str(verdict(judge, code, StdinTest("1\n2\n", "3"), StdinTest("5", "5")).status) == "passed"
 
 
+def test_nothing_of_a_program_is_left_for_the_next(judge: Judge) -> None:
+    code = (
+        "import os\nn = input()\nbefore = os.fstat(1).st_size + len(os.read(0, 9))\nprint('x' * 5000)\n"
+        "os.write(0, b'secret')\nos.lseek(0, 3, 0)\nprint(before)"
+    )
+    tests = [StdinTest("1\n", f"{'x' * 5000}\n0")] * 3
+    assert str(verdict(judge, code, *tests).status) == "passed"
+    assert str(verdict(judge, "import sys\nprint(sys.stdin.read())", StdinTest("4", "4")).status) == "passed"
+
+
 def test_input_and_output_that_are_no_text(judge: Judge) -> None:
     code = "import sys\nprint(len(sys.stdin.buffer.read()))"
     assert str(verdict(judge, code, StdinTest("\ud800", "3"), StdinTest("\udcff", "1")).status) == "passed"

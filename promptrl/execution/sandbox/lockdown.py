@@ -79,7 +79,7 @@ _METADATA: Final = (
 )  # fmt: skip
 _SPECIAL: Final = frozenset(
     {
-        "clone", "clone3", "fork", "vfork", "prctl", "pidfd_open", "prlimit64", "memfd_create", "fcntl", "ioctl",
+        "clone", "clone3", "fork", "vfork", "prctl", "pidfd_open", "prlimit64", "fcntl", "ioctl",
         *_SIGNALLING, *_METADATA,
     }
 )  # fmt: skip
@@ -195,7 +195,7 @@ def _machine() -> str:
 
 
 def filter_syscalls() -> None:
-    """Refuse what no solution needs: debugging, mounts, namespaces, sockets, kernel settings.
+    """Refuse what no solution needs: debugging, mounts, namespaces, sockets, kernel settings, files in memory.
 
     Raises:
         OSError: the kernel or the machine's architecture does not offer it.
@@ -215,17 +215,6 @@ def filter_syscalls() -> None:
         program.refuse_by_argument(numbers["prctl"], _JEQ, option, when=True)
     # Limits are for oneself (pid 0): those of the process that all candidates come from are nobody's to change.
     program.refuse_by_argument(numbers["prlimit64"], _JEQ, 0, when=False)
-    program.install()
-
-
-def filter_hidden_memory() -> None:
-    """Refuse files that exist in memory only: no limit of a process counts them.
-
-    Raises:
-        OSError: the kernel or the machine's architecture does not offer it.
-    """
-    program = _Filter(_AUDIT_ARCH[_machine()])
-    program.refuse(_SYSCALLS[_machine()]["memfd_create"])
     program.install()
 
 

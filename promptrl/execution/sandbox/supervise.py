@@ -329,41 +329,40 @@ class Supervisor:
         index = self.next
         text = marshal.loads(self.job["tests"])[index][1]
         self.outbox.reset()
-        stdin, stdout = os.memfd_create("in", os.MFD_CLOEXEC), os.memfd_create("out", os.MFD_CLOEXEC)
+        stdin, stdout = self.job["stdin"], self.job["stdout"]
+        for descriptor in (stdin, stdout):  # files that stay from program to program, with nothing of the one before
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        protocol.write_all(stdin, text)
+        os.lseek(stdin, 0, os.SEEK_SET)
+
+        def body(out: int) -> None:
+            if "/dev/stdin" in self.job["code"]:
+                runner.write_input(text)
+            runner.run_program(self.job, index, out, self.job["preamble"])
+
+        process = Process(*self.spawn(self.job, body, stdin, stdout), self.source)
         try:
-            protocol.write_all(stdin, text)
-            os.lseek(stdin, 0, os.SEEK_SET)
-
-            def body(out: int) -> None:
-                if "/dev/stdin" in self.job["code"]:
-                    runner.write_input(text)
-                runner.run_program(self.job, index, out, self.job["preamble"])
-
-            process = Process(*self.spawn(self.job, body, stdin, stdout), self.source)
-            try:
-                status, seconds, payload = self.await_record(process, index, self.limits[index])
-                if status == protocol.VALUE:
-                    payload = b""
-            except LostError as lost:
-                status, seconds, payload = lost.status, 0.0, lost.detail.encode()
-                left = process.status
-                if lost.status == protocol.CRASHED and left is not None and os.WIFEXITED(left):
-                    # `os._exit` after printing is an ordinary way for a program to end: its output decides.
-                    code = os.WEXITSTATUS(left)
-                    status = protocol.VALUE if code == 0 else protocol.EXCEPTION
-            finally:
-                process.kill()
-                process.close()
-                self.clear()
-            if self.stopped:
-                return
+            status, seconds, payload = self.await_record(process, index, self.limits[index])
             if status == protocol.VALUE:
-                size = os.fstat(stdout).st_size
-                if size > self.job["output_bytes"]:
-                    status, payload = protocol.EXCEPTION, b"printed more than the output limit"
-                else:
-                    payload = os.pread(stdout, size, 0)
-            self.record(status, seconds, payload)
+                payload = b""
+        except LostError as lost:
+            status, seconds, payload = lost.status, 0.0, lost.detail.encode()
+            left = process.status
+            if lost.status == protocol.CRASHED and left is not None and os.WIFEXITED(left):
+                # `os._exit` after printing is an ordinary way for a program to end: its output decides.
+                code = os.WEXITSTATUS(left)
+                status = protocol.VALUE if code == 0 else protocol.EXCEPTION
         finally:
-            os.close(stdin)
-            os.close(stdout)
+            process.kill()
+            process.close()
+            self.clear()
+        if self.stopped:
+            return
+        if status == protocol.VALUE:
+            size = os.fstat(stdout).st_size
+            if size > self.job["output_bytes"]:
+                status, payload = protocol.EXCEPTION, b"printed more than the output limit"
+            else:
+                payload = os.pread(stdout, size, 0)
+        self.record(status, seconds, payload)

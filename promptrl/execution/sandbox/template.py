@@ -42,7 +42,7 @@ _RESERVED_FD: Final = 64
 def serve() -> NoReturn:
     """Confine this process as the judge asks, say what came of it, then answer jobs until the judge goes away."""
     settings = json.loads(protocol.read_frame(0))
-    source, sink, apart = _hide_channel(settings["apart"])
+    source, sink, files = _hide_channel(settings["files"])
     try:
         report = _confine(settings)
         preamble = _preload(settings["preamble"])
@@ -50,7 +50,7 @@ def serve() -> NoReturn:
         protocol.write_frame(sink, json.dumps({"error": exc.strerror or str(exc)}).encode())
         os._exit(1)
     protocol.write_frame(sink, json.dumps({"report": report}).encode())
-    template = Template(settings, report, preamble, source, sink, apart)
+    template = Template(settings, report, preamble, source, sink, files)
     try:
         while True:
             frame = protocol.read_frame(source)
@@ -66,12 +66,13 @@ def serve() -> NoReturn:
         os._exit(1)
 
 
-def _hide_channel(apart: int) -> tuple[int, int, int]:
+def _hide_channel(files: list[int]) -> tuple[int, int, list[int]]:
     """Move the judge's pipes to high descriptors and leave /dev/null in their place."""
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _RESERVED_FD)
     sink = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _RESERVED_FD)
-    moved = fcntl.fcntl(apart, fcntl.F_DUPFD_CLOEXEC, _RESERVED_FD)
-    os.close(apart)
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _RESERVED_FD) for descriptor in files]
+    for descriptor in files:
+        os.close(descriptor)
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
@@ -167,14 +168,14 @@ class Template:
         preamble: dict[str, Any],
         source: int,
         sink: int,
-        apart: int,
+        files: list[int],
     ) -> None:
         self.settings = settings
         self.report = report
         self.preamble = preamble
         self.source = source
         self.sink = sink
-        self.apart = apart
+        self.files = files
         self.has_numpy = False
         sys.path += [path for path in settings["search_path"] if path not in sys.path]
         self.own_modules = [name for name in sys.modules if name == "sandbox" or name.startswith("sandbox.")]
@@ -194,7 +195,7 @@ class Template:
             gc.collect()
             gc.freeze()
         job["preamble"], job["clock"], job["outbox"] = self.preamble, self.clock, self.outbox
-        job["apart"] = self.apart
+        job["apart"], job["stdin"], job["stdout"] = self.files
         supervisor = Supervisor(job, self.spawn, self.clear_processes, self.source, self.sink)
         stopped = supervisor.run()
         renew = not (self.clear_processes() and self.clear_files())
@@ -216,7 +217,7 @@ class Template:
             return pid, reader
         try:
             if not trusted:
-                os.close(self.apart)
+                os.close(self.files[0])
             self._prepare(reader, job, stdin, stdout)
             body(writer)
         except BaseException:
@@ -226,21 +227,17 @@ class Template:
         raise AssertionError("unreachable")
 
     def _prepare(self, reader: int, job: dict[str, Any], stdin: int, stdout: int) -> None:
-        for descriptor in (self.source, self.sink, reader):
-            os.close(descriptor)
         os.setsid()
         if stdin >= 0:
             os.dup2(stdin, 0)
             os.dup2(stdout, 1)
-            os.close(stdin)
-            os.close(stdout)
+        for descriptor in (self.source, self.sink, reader, *self.files[1:]):
+            os.close(descriptor)
         limits = job["resources"]
         if not self.report["namespaces"]:
             harden(self.report, self.report["work"])
             if self.report["seccomp"]:
                 lockdown.filter_reach(os.getpid())
-        if self.report["seccomp"]:
-            lockdown.filter_hidden_memory()
         if not self.report["processes"] and self.report["seccomp"]:
             lockdown.filter_new_processes()
         lockdown.limit_resources(**limits)

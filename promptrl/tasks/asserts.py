@@ -287,9 +287,10 @@ def fault_of(source: str, *, callee: str) -> str | None:
     Raises:
         RowError: when the text is not Python.
     """
+    tests = parse_tests([source], callee=callee)
     if holds_tuple_assert(ast.parse(source.strip()).body):
         return "asserts a tuple, which is always true; leave out the brackets around condition and message"
-    if parse_tests([source], callee=callee):
+    if tests:
         return None
     return (
         f"holds no assert that could fail because of what {callee!r} does; "

@@ -27,6 +27,7 @@ class Dependence:
 
     def __init__(self, statements: Sequence[ast.stmt], callee: str, given: Sequence[ast.stmt] = ()) -> None:
         self.statements = list(statements)
+        self._callee = callee
         body = [*given, *statements]
         bound = {name for node in body for name in _bound(node)}
         read = {name for node in body for name in _read(node)}
@@ -57,7 +58,9 @@ class Dependence:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                     continue  # reached only where it is called
                 case ast.Assert(test=test):
-                    if not always_true(test) and (_read(test) & self.touched or isinstance(test, ast.Constant)):
+                    reads = _read(test) & self.touched
+                    vain = always_true(test) or (reads == {self._callee} and _never_calls(test, self._callee))
+                    if not vain and (reads or isinstance(test, ast.Constant)):
                         yield node
                 case ast.Raise():
                     yield node
@@ -128,6 +131,16 @@ def always_true(test: ast.expr) -> bool:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return _is_false(operand)
     return False
+
+
+def _never_calls(test: ast.expr, name: str) -> bool:
+    """Whether a function is only looked at: `assert f`, `callable(f)`, `f is not None`, `hasattr(f, "x")`."""
+    return not any(
+        isinstance(node, ast.Call)
+        and name in _read(node)
+        and not (isinstance(node.func, ast.Name) and node.func.id in ("callable", "hasattr", "isinstance", "type"))
+        for node in ast.walk(test)
+    )
 
 
 def holds_tuple_assert(statements: Sequence[ast.stmt]) -> bool:

@@ -158,6 +158,7 @@ def test_an_assert_that_is_not_python_is_named() -> None:
         *("assert 1 == 1", "assert len([1]) == 1", "x = 2\nassert x == 2", "for x in [1]:\n    assert x == 1"),
         *("for x in []:\n    assert f(x) == 1", "def f(x): return 2\nassert f(1) == 2", "f(1)", "x = f(1)"),
         "try:\n    assert f(1) == 2\nexcept AssertionError:\n    pass",
+        *("assert f", "assert callable(f)", "assert f is not None", "async def test():\n    assert f(1) == 2"),
     ],
 )
 def test_what_cannot_fail_is_no_test(source: str) -> None:

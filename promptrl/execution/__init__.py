@@ -9,13 +9,19 @@ What this does not cover:
 
 - A candidate may know answers by heart: the tests decide only about the inputs that they hold.
 - An assertion on objects of the candidate's own classes, or one that hands it functions, runs beside the candidate's
-  code, which could report that it held; every other assertion runs in another process (`asserting.needs_objects`).
-- A worker serves one candidate after the other; text of earlier candidates, never an expected value, may be found by
-  searching the raw memory of the process.
+  code; if it ends in `... == constant` only the value comes from there, otherwise that code could report that it held.
+  Every other assertion runs in another process (`asserting.place_of`), where results without a plain form take no part
+  in comparisons and arithmetic.
+- A worker serves one candidate after the other; text and answers of earlier candidates, never an expected value, may be
+  found by searching the raw memory of the process.
+- Memory is limited for each process: a candidate that may start processes has as many times as much.
 - All candidates share the host's kernel; a fault in the kernel is a way out.
-- Under `isolation: rlimits` other processes stay visible where the system shows them, and where Landlock or seccomp is
-  missing too, files and sockets of the user are within reach. Use it for code that is trusted that far.
-- Values beyond the limits of `sandbox.codec` are compared by a digest that tells 1, 1.0 and True apart.
+- A program finds its input under `/dev/stdin` too, but there is no `/dev/fd` and no `/proc`.
+- Under `isolation: rlimits` a candidate cannot change rights or times even of its own files, other processes stay
+  visible where the system shows them, and where Landlock or seccomp is missing too, files and sockets of the user are
+  within reach. Use it for code that is trusted that far.
+- Values beyond the limits of `sandbox.codec` are compared by a digest: exactly, without a tolerance, and below the top
+  level 1, 1.0 and True differ. An assertion that runs apart cannot take such a value, and says so.
 """
 
 from promptrl.execution.compare import compare

@@ -20,8 +20,8 @@ What this does not cover:
 - Under `isolation: rlimits` a candidate cannot change rights or times even of its own files, other processes stay
   visible where the system shows them, and where Landlock or seccomp is missing too, files and sockets of the user are
   within reach. Use it for code that is trusted that far.
-- Values beyond the limits of `sandbox.codec` are compared by a digest: exactly, without a tolerance, and below the top
-  level 1, 1.0 and True differ. An assertion that runs apart cannot take such a value, and says so.
+- Values beyond the limits of `sandbox.codec` are compared by a digest: without a tolerance, and 1, 1.0 and True
+  differ. An assertion that runs apart cannot take such a value, and says so.
 """
 
 from promptrl.execution.compare import compare

@@ -304,7 +304,8 @@ def _mixed() -> list[Candidate]:
 def test_five_runs_and_any_number_of_workers_give_the_same_verdicts() -> None:
     def seen(judge: Judge) -> list[object]:
         found = judge.judge(_mixed())
-        return [(v.status, v.error, [(r.outcome, r.detail) for r in v.results]) for v in found]
+        # Not the detail: whether a loop's own timer or the supervisor stopped it depends on how busy the machine is.
+        return [(v.status, [r.outcome for r in v.results]) for v in found]
 
     with Judge(QUICK) as two, Judge(QUICK.model_copy(update={"workers": 1})) as one:
         first = seen(two)

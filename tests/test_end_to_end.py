@@ -133,7 +133,15 @@ def test_ctrl_c_keeps_what_was_made_and_resume_goes_on(run_folder: Path, tmp_pat
     command = [sys.executable, str(ROOT / "scripts" / "train_ppo.py"), "--config", "quickstart.yaml"]
     command += [part for override in (*SMALL, "ppo.total_timesteps=4096") for part in ("--set", override)]
     command += ["--output", str(output)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+        # A suite started in the background has inherited an ignored SIGINT, and would hand it on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         # Until the first steps are on disk there is nothing to interrupt.
         while not (output / "train.jsonl").exists() or not (output / "train.jsonl").read_bytes().count(b"\n") >= 8:

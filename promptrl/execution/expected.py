@@ -26,7 +26,7 @@ from promptrl.tasks.task import DEFERRED, AssertTest, CallTest, Comparison, Stdi
 
 _log = logging.getLogger(__name__)
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Part of every cache key; raised when the encoding or its limits change."""
 _TEST_SECONDS: Final = 120.0
 _WALL_SECONDS: Final = 900.0

@@ -44,14 +44,18 @@ def train(
 ) -> None:
     """Train a PPO agent, then evaluate it beside the baselines on held-out tasks."""
     from promptrl.config import load_config
+
+    settings = load_config(config, overrides or ())  # before torch is loaded, so that a mistake is told at once
     from promptrl.experiment import run_experiment
 
-    run_experiment(load_config(config, overrides or ()), output, resume=resume)
+    run_experiment(settings, output, resume=resume)
 
 
 @app.command("evaluate")
 def evaluate(
-    method: Annotated[str, typer.Option("--method", help="which method to run on the test tasks")],
+    method: Annotated[
+        str, typer.Option("--method", help="direct, repeat-direct, random-hybrid, ppo, or one of an installed package")
+    ],
     config: ConfigOption = "quickstart.yaml",
     overrides: SetOption = None,
     policy: Annotated[Path | None, typer.Option("--policy", help="a trained agent's zip, for the method ppo")] = None,
@@ -60,9 +64,13 @@ def evaluate(
 ) -> None:
     """Run one method on the held-out tasks."""
     from promptrl.config import load_config
+    from promptrl.methods.base import check_method
+
+    settings = load_config(config, overrides or ())  # before torch is loaded, so that a mistake is told at once
+    check_method(method)
     from promptrl.experiment import run_evaluation
 
-    run_evaluation(load_config(config, overrides or ()), method, output, policy=policy, resume=resume)
+    run_evaluation(settings, method, output, policy=policy, resume=resume)
 
 
 @app.command("check")

@@ -85,8 +85,17 @@ def make_method(name: str, context: MethodContext) -> Method:
     Raises:
         ConfigError: for an unknown name, naming those that exist.
     """
+    method: Method = check_method(name).load()(context)
+    return method
+
+
+def check_method(name: str) -> EntryPoint:
+    """Where the named method is, without importing it.
+
+    Raises:
+        ConfigError: for an unknown name, naming those that exist.
+    """
     methods = available_methods()
     if name not in methods:
         raise ConfigError(f"method {name!r} is unknown; allowed are {', '.join(methods)}")
-    method: Method = methods[name].load()(context)
-    return method
+    return methods[name]

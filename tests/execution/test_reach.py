@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from promptrl.execution import Judge
+from promptrl.execution import Judge, SandboxSettings, Status
 from promptrl.execution.sandbox import protocol
 from promptrl.execution.sandbox.clearing import empty_folder
 from promptrl.tasks.task import CallTest
@@ -134,3 +136,20 @@ def test_an_outbox_is_wiped() -> None:
     assert box.take() == b"secret"
     box.reset()
     assert not box.memory[:].strip(b"\0")
+
+
+@pytest.mark.parametrize("isolation", ["auto", "rlimits"])
+def test_packages_are_found_wherever_they_lie(isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Below /tmp, which a candidate has one of its own of: where a clone with its environment may well be.
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        (folder / "lent_package").mkdir()
+        (folder / "lent_package" / "__init__.py").write_text("ONE = 1\n")
+        monkeypatch.syspath_prepend(folder)
+        settings = SandboxSettings(isolation=isolation, workers=1, packages=("lent_package",))  # type: ignore[arg-type]
+        with Judge(settings) as judge:
+            code = "import lent_package\ndef add(a, b):\n    return a + b + lent_package.ONE - 1"
+            assert verdict(judge, code).status is Status.PASSED
+    finally:
+        shutil.rmtree(folder)

@@ -1,7 +1,7 @@
 """Moving this process into namespaces of its own: nothing of the host to see, signal, reach or write."""
 
 # Plain system calls and their errno, as in the code around them:
-# ruff: noqa: PTH101, PTH102, PTH103, PTH106, PTH112, PTH115, PTH116, PTH120, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH106, PTH112, PTH115, PTH116, PTH119, PTH120, PTH211
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ _AT_RECURSIVE: Final = 0x8000
 
 WORK: Final = "/tmp/work"
 """The folder a candidate starts in, the only place where it can write (with its parent, /tmp)."""
+PACKAGES: Final = "/packages"
+"""Where a candidate finds the packages that it may import."""
 INPUT: Final = "/tmp/stdin"
 """Where `/dev/stdin` leads; there for programs that mention it."""
 _NEW_ROOT: Final = "/proc"  # exists everywhere, and the host's own is to be covered anyway
@@ -92,7 +94,8 @@ def build_root(visible: list[str], hidden: list[str], packages: list[str], size:
     Args:
         visible: absolute files and folders that keep their place.
         hidden: folders within those to be shown empty.
-        packages: files and folders that keep their place even within `hidden`.
+        packages: files and folders to be found under `PACKAGES`; their own place may lie below a folder that is
+            covered here, `/tmp` among them.
         size: how much the temporary folder may hold, in bytes.
 
     Raises:
@@ -106,7 +109,7 @@ def build_root(visible: list[str], hidden: list[str], packages: list[str], size:
     for path in covers:
         _mount("tmpfs", _NEW_ROOT + path, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=1m,mode=755")
     for path in packages:
-        _expose(path)
+        _expose(path, f"{PACKAGES}/{os.path.basename(path)}")
     for path in covers:
         _mount(None, _NEW_ROOT + path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
     os.mkdir(_NEW_ROOT + "/dev")
@@ -132,8 +135,8 @@ def build_root(visible: list[str], hidden: list[str], packages: list[str], size:
     _mount(None, "/", None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
 
 
-def _expose(path: str) -> None:
-    target = _NEW_ROOT + path
+def _expose(path: str, place: str | None = None) -> None:
+    target = _NEW_ROOT + (place or path)
     try:
         mode = os.lstat(path).st_mode
     except OSError:

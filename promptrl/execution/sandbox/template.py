@@ -177,7 +177,8 @@ class Template:
         self.sink = sink
         self.files = files
         self.has_numpy = False
-        sys.path += [path for path in settings["search_path"] if path not in sys.path]
+        places = [confine.PACKAGES] if settings["namespaces"] else settings["search_path"]
+        sys.path += [path for path in places if path not in sys.path]
         self.own_modules = [name for name in sys.modules if name == "sandbox" or name.startswith("sandbox.")]
         # Whatever is made here is not made, page by page, in every candidate's copy of this process.
         runner.open_streams()

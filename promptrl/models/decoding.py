@@ -56,6 +56,23 @@ class Job:
     def is_finished(self) -> bool:
         return self.finish_reason == "stop" or len(self.written) >= self.max_new_tokens
 
+    @property
+    def next_number(self) -> float:
+        """The number that draws the next token; 0 where none is drawn."""
+        return 0.0 if self.numbers is None or self.is_finished else float(self.numbers[len(self.written)])
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """What the loop does to be fast. No answer depends on it: it can be turned off to see what each means is worth."""
+
+    sort: bool = True
+    """Prompts of like length share the batch."""
+    leave: bool = True
+    """A finished row leaves the batch at once; else it is computed until the last of its batch is finished."""
+    refill: bool = True
+    """A waiting prompt takes the place of a row that left; else the next batch begins when this one has ended."""
+
 
 class Batched(Protocol):
     """A decoder whose number of rows can be lowered."""
@@ -132,6 +149,7 @@ class CausalDecoder:
         self.end_ids = end_ids
         self.batch_size = batch_size
         self.memory = PromptMemory(memory_bytes)
+        self.options = LoopOptions()
         parameters = inspect.signature(model.forward).parameters
         # Renamed in transformers 5.24; the old name goes in 5.40.
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
@@ -147,7 +165,10 @@ class CausalDecoder:
 
     def _run(self, jobs: list[Job]) -> None:
         # Longest first: rows of like length share the batch, and the short ones fill up its end.
-        queue = sorted(jobs, key=lambda job: (-len(job.tokens), job.tokens.tobytes()))
+        queue = list(jobs)
+        if self.options.sort:
+            queue.sort(key=lambda job: (-len(job.tokens), job.tokens.tobytes()))
+        refills = self.options.refill and self.options.leave
         self._read_shared_start(queue)
         slots = min(self.batch_size, len(queue))
         cache = SlotCache(slots)
@@ -155,7 +176,7 @@ class CausalDecoder:
         refill_at = 1 if self.device.type == "cpu" else max(1, slots // 4)
         lengths = np.zeros(slots, dtype=np.int64)
         while queue or live:
-            if queue and (slots - len(live) >= refill_at or not live):
+            if queue and (not live or (refills and slots - len(live) >= refill_at)):
                 fresh, queue = queue[: slots - len(live)], queue[slots - len(live) :]
                 for job, entry in self._read(fresh):
                     assert entry.logits is not None
@@ -169,7 +190,10 @@ class CausalDecoder:
             lengths[: len(live)] += 1
             chosen = self._choose(logits, live)
             for job, token in zip(live, chosen, strict=True):
-                job.take(int(token), self.end_ids)
+                if not job.is_finished:
+                    job.take(int(token), self.end_ids)
+            if not self.options.leave and not all(job.is_finished for job in live):
+                continue
             for slot in reversed(range(len(live))):
                 if live[slot].is_finished:
                     last = live.pop()
@@ -269,7 +293,9 @@ class CausalDecoder:
             logits,
             np.array([job.temperature for job in jobs]),
             np.array([job.top_p for job in jobs]),
-            np.array([0.0 if job.numbers is None else job.numbers[len(job.written)] for job in jobs]),
+            np.array(
+                [0.0 if job.numbers is None or job.is_finished else job.numbers[len(job.written)] for job in jobs]
+            ),
         )
 
 

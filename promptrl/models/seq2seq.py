@@ -125,7 +125,7 @@ class Seq2SeqDecoder:
                 logits,
                 np.array([job.temperature for job in live]),
                 np.array([job.top_p for job in live]),
-                np.array([0.0 if job.numbers is None else job.numbers[len(job.written)] for job in live]),
+                np.array([job.next_number for job in live]),
             )
             for job, token in zip(live, chosen, strict=True):
                 job.take(int(token), self.end_ids)

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from promptrl.errors import AssetError, ConfigError, ModelError
 from promptrl.models import GenerationRequest, ModelSettings
 from promptrl.models.causal import CausalModel
+from promptrl.models.decoding import LoopOptions
 from tests.models.tiny import CONFIGS, save_causal
 
 PROMPTS = [
@@ -70,6 +71,21 @@ def test_what_else_is_in_the_batch_changes_nothing(
     alone = [other.generate([request])[0] for request in reversed(asked)][::-1]
     assert [answer.text for answer in together] == [answer.text for answer in alone]
     assert [answer.tokens_out for answer in together] == [answer.tokens_out for answer in alone]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"sort": False}, {"refill": False}, {"leave": False}, {"sort": False, "refill": False, "leave": False}],
+)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_what_makes_the_loop_fast_changes_no_answer(
+    tiny_folder: Path, options: dict[str, bool], temperature: float
+) -> None:
+    asked = requests(temperature=temperature, top_p=0.95)
+    fast = model(tiny_folder, batch_size=2)
+    plain = model(tiny_folder, batch_size=2)
+    plain.load().decoder.options = LoopOptions(**options)
+    assert [answer.text for answer in plain.generate(asked)] == [answer.text for answer in fast.generate(asked)]
 
 
 def test_draws_follow_seed_and_index_alone(tiny_folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.generation import LLAMA_SERVER
+from benchmarks.generation import llama_server
 from promptrl.models import ModelSettings, ServerSettings, code_request, load_model
 
 PYTHON = os.environ.get("PROMPTRL_LLAMA_PYTHON", sys.executable)
@@ -21,11 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.real_model]
 def base_url(real_gguf: Path) -> Iterator[str]:
     if subprocess.run([PYTHON, "-c", "import xllamacpp"], capture_output=True).returncode:
         pytest.skip("xllamacpp is not installed")
-    command = [PYTHON, "-c", LLAMA_SERVER, str(real_gguf), "4", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip() + "/v1"
-        process.kill()
+    with llama_server(PYTHON, real_gguf, slots=4, threads=2) as address:
+        yield address
 
 
 @pytest.mark.parametrize("api", ["chat", "completions"])

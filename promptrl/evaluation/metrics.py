@@ -1,4 +1,4 @@
-"""Strict Pass@1, Soft Pass@1 and pass@k: pure functions over pass rates and counts."""
+"""Strict Pass@1, Soft Pass@1, pass@k and solved-at-step: pure functions over pass rates and counts."""
 
 from __future__ import annotations
 
@@ -24,6 +24,42 @@ def soft_pass_at_1(pass_rates: Sequence[Sequence[float]]) -> float:
     """Mean of `soft_success` over tasks; never below Strict Pass@1 of the same steps."""
     _require_tasks(len(pass_rates))
     return float(np.mean([soft_success(rates) for rates in pass_rates]))
+
+
+def answer_index(pass_rates: Sequence[float]) -> int:
+    """Which step of a task is its answer: the first with the highest pass rate on the reward tests.
+
+    The report tests have no say in it, so that nothing which a method could not see picks its answer. This is the one
+    place where "solved" begins: a task is solved when this step's code passes all report tests.
+
+    Args:
+        pass_rates: of one task's steps on the reward tests, in order; not empty.
+    """
+    return max(range(len(pass_rates)), key=lambda index: (pass_rates[index], -index))
+
+
+def solved_after(pass_rates: Sequence[float], report_pass_rates: Sequence[float]) -> list[bool]:
+    """Per step t of one task, whether it would be solved had it ended after that step.
+
+    Args:
+        pass_rates: of the steps on the reward tests, shape (steps,).
+        report_pass_rates: of the same steps on the report tests, shape (steps,).
+
+    Returns:
+        One truth value per step; the last is whether the task is solved.
+    """
+    return [report_pass_rates[answer_index(pass_rates[: end + 1])] == 1.0 for end in range(len(pass_rates))]
+
+
+def solved_at_step(tasks: Sequence[Sequence[bool]], horizon: int) -> list[float]:
+    """Share of tasks solved within t steps, for t = 1 to `horizon`; the last equals Strict Pass@1.
+
+    Args:
+        tasks: per task the truth values of `solved_after`; a task that ended early keeps its last one.
+        horizon: most steps that a task may have.
+    """
+    _require_tasks(len(tasks))
+    return [float(np.mean([steps[min(step, len(steps) - 1)] for steps in tasks])) for step in range(horizon)]
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

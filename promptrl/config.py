@@ -14,8 +14,10 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from promptrl.errors import ConfigError
 from promptrl.execution import SandboxSettings
 from promptrl.methods.base import available_methods
+from promptrl.methods.search_settings import MethodSettings
 from promptrl.methods.settings import PPOSettings
 from promptrl.models import ModelSettings
+from promptrl.refinement.budget import Budget
 from promptrl.refinement.engine import EpisodeSettings, GenerationSettings
 from promptrl.refinement.operators import OPERATORS, OperatorSettings
 from promptrl.refinement.state import StateName
@@ -53,6 +55,7 @@ class EvaluationSettings(Settings):
     """Which methods are run on the held-out tasks, and how."""
 
     methods: tuple[str, ...] = ("direct", "repeat-direct", "random-hybrid", "ppo")
+    budget: Budget = Field(Budget(), description="what each method may spend per task")
     batch_size: int = Field(32, ge=1, description="episodes that run at once")
     deterministic: bool = Field(True, description="whether PPO takes its likeliest action")
 
@@ -84,6 +87,7 @@ class Config(Settings):
     environment: EnvironmentSettings = EnvironmentSettings()
     operators: OperatorSettings = OperatorSettings()
     ppo: PPOSettings = PPOSettings()
+    methods: MethodSettings = MethodSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     cache: bool = Field(True, description="whether answers are kept on disk and taken from there")
 

@@ -32,8 +32,10 @@ from promptrl.evaluation.records import RecordFile, read_records, step_record
 from promptrl.evaluation.runner import MethodResult, evaluate
 from promptrl.evaluation.tables import markdown_table, print_table
 from promptrl.methods import MethodContext, make_method
+from promptrl.methods.base import check_method
 from promptrl.methods.ppo import train
 from promptrl.progress import progress_bar
+from promptrl.refinement.budget import CAPS, MeteredModel
 from promptrl.refinement.episode import Episode, Step
 from promptrl.workbench import Workbench
 
@@ -149,7 +151,9 @@ def run_evaluation(
 ) -> Path:
     """Run one method on the test tasks; the run folder holds its records, `summary.json` and `table.md`."""
     console = console or Console()
-    make_method(method, MethodContext(config.environment.actions, config.seed, policy))  # refuse early what cannot run
+    check_method(method)
+    if method == "ppo":  # refuse early an agent that cannot act here
+        make_method(method, MethodContext(config.environment.actions, config.seed, policy))
     purpose = {"command": "evaluate", "method": method}
     if policy is not None:
         purpose["policy_sha256"] = hashlib.sha256(policy.read_bytes()).hexdigest()
@@ -189,8 +193,20 @@ def evaluate_methods(
     """Run methods on the test tasks, each into its own file of `folder`; finished tasks are not run again."""
     config, results = workbench.config, []
     for name in methods or config.evaluation.methods:
-        engine = workbench.engine()
-        context = MethodContext(engine.actions, config.seed, policy, config.evaluation.deterministic)
+        meter = MeteredModel(workbench.rewriter)
+        engine = workbench.engine(meter)
+        budget = config.evaluation.budget
+        context = MethodContext(
+            engine.actions,
+            config.seed,
+            policy,
+            config.evaluation.deterministic,
+            rewriter=meter,
+            vectors=workbench.encoder,
+            settings=config.methods,
+            attempts=budget.attempts or config.environment.horizon,
+            protocol=config.environment.protocol,
+        )
         tasks = workbench.tasks("test")
         with progress_bar(f"evaluate {name}", len(tasks), console, unit="tasks") as advance:
             results.append(
@@ -200,6 +216,8 @@ def evaluate_methods(
                     tasks,
                     folder / f"{name}.jsonl",
                     seed=config.seed,
+                    budget=budget,
+                    meter=meter,
                     state=config.environment.state,
                     batch_size=config.evaluation.batch_size,
                     resume=True,
@@ -211,12 +229,14 @@ def evaluate_methods(
 
 def table_caption(config: Config, results: Sequence[MethodResult]) -> str:
     """What a reader has to know to read the table."""
-    episode, model = config.environment, config.model
+    episode, model, budget = config.environment, config.model, config.evaluation.budget
+    caps = "".join(f", {cap:g} {kind}" for kind in CAPS[1:] if (cap := budget.cap(kind)))
     precision = model.dtype if model.quantization == "none" else model.quantization
     n = results[0].n if results else 0
     return (
-        f"{config.benchmark}, {n} held-out tasks, protocol {episode.protocol}, at most {episode.horizon} attempts per "
-        f"task, {episode.reward} reward, model {model.name} ({precision}), seed {config.seed}; calls and tokens "
+        f"{config.benchmark}, {n} held-out tasks, protocol {episode.protocol}, at most "
+        f"{budget.attempts or episode.horizon} attempts{caps} per task, {episode.reward} reward, "
+        f"model {model.name} ({precision}), seed {config.seed}; calls and tokens "
         "include rewriting, seconds are model time as first spent (answers from the cache count in full)"
     )
 

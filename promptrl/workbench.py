@@ -81,10 +81,10 @@ class Workbench:
     def judge(self) -> Judge:
         return Judge(self.config.sandbox)
 
-    def engine(self) -> RefinementEngine:
-        """A new engine over the shared models, with its own clock."""
+    def engine(self, rewriter: CodeModel | None = None) -> RefinementEngine:
+        """A new engine over the shared models, with its own clock; its operators rewrite with `rewriter` if given."""
         config = self.config
-        context = OperatorContext(self.rewriter, self.encoder, config.operators, config.seed)
+        context = OperatorContext(rewriter or self.rewriter, self.encoder, config.operators, config.seed)
         return RefinementEngine(
             coder=self.coder,
             request_format=partial(code_request, config.model),

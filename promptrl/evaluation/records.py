@@ -6,7 +6,8 @@ Schema, version 1. Each line holds `schema`, `method`, `seed`, `task_id`, `episo
 `truncated`, `note`, `finish_reason`, `tokens_in`, `tokens_out`, `cached`, `model_calls`, `seconds` (of model
 time), what the rewriting cost: `rewrite_calls`, `rewrite_cached` (how many of them), `rewrite_tokens_in`,
 `rewrite_tokens_out`, `rewrite_seconds`, and, in evaluations, `report_pass_rate` (ρ on
-base and plus tests) and `last` (true on a task's last line: without it the task is not finished).
+base and plus tests) and, on a task's last line alone, `last` (true: without it the task is not finished) and
+`capped` (the cap of the budget that stopped it early: `calls`, `tokens` or `seconds`; null otherwise).
 """
 
 from __future__ import annotations

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from promptrl.atomic import write_atomically
 from promptrl.errors import RunError
-from promptrl.evaluation.metrics import soft_pass_at_1, strict_pass_at_1
+from promptrl.evaluation.metrics import answer_index, soft_pass_at_1, strict_pass_at_1
 from promptrl.evaluation.records import Record, RecordFile, read_records, step_record
 from promptrl.methods.base import Method, task_rng
+from promptrl.refinement.budget import Budget, Cap, Ledger, MeteredModel
 from promptrl.refinement.engine import RefinementEngine
-from promptrl.refinement.episode import Episode
+from promptrl.refinement.episode import Episode, Proposal
 from promptrl.refinement.state import StateName, observe
 from promptrl.tasks.task import Task
 
@@ -42,6 +43,17 @@ class MethodResult:
     task_ids: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class _Running:
+    """A task under way: its place in the order, its episode, what it spent, and why it was stopped early."""
+
+    number: int
+    episode: Episode
+    ledger: Ledger
+    done: bool = False
+    capped: Cap | None = None
+
+
 def evaluate(
     method: Method,
     engine: RefinementEngine,
@@ -49,6 +61,8 @@ def evaluate(
     path: Path,
     *,
     seed: int,
+    budget: Budget | None = None,
+    meter: MeteredModel | None = None,
     state: StateName = "prompt",
     batch_size: int = 32,
     resume: bool = False,
@@ -56,51 +70,118 @@ def evaluate(
 ) -> MethodResult:
     """Run `method` on every task and write its steps to `path`, a task's lines together when it is finished.
 
+    No attempt is begun once a cap of the budget is reached, be it by the rewriting that was to lead to it; the
+    first attempt of a task is always granted, so that every task has an answer.
+
     Args:
-        method: chooses; at most `engine`'s horizon of attempts per task is granted, whatever it asks for.
+        method: chooses; no more than the budget is granted, whatever it asks for.
         engine: advances the episodes.
         tasks: each is one episode; its random numbers depend on `seed` and its id alone.
         path: a file of JSON lines.
         seed: of the operators' and the method's random numbers.
+        budget: what each task may spend; as many attempts as the engine's horizon where it names none.
+        meter: the language model that the method, and the engine's operators, were given.
         state: which observation the method is given.
         batch_size: how many episodes run at once.
         resume: skip the tasks that `path` holds already.
         on_progress: called with (tasks finished, tasks in all).
 
     Raises:
-        RunError: when `path` holds records and `resume` is not set.
+        RunError: when `path` holds records and `resume` is not set, or when the method's choices do not fit the
+            tasks it was asked about or leave model calls that no task is charged for.
     """
     finished = _finished(path, resume)
-    horizon = min(method.attempts or engine.episode_settings.horizon, engine.episode_settings.horizon)
+    budget = budget or Budget()
+    granted = budget.attempts or engine.episode_settings.horizon
+    horizon = min(method.attempts or granted, granted)
     waiting = [(number, task) for number, task in enumerate(tasks) if task.task_id not in finished]
     waiting.reverse()
     records = RecordFile(path)
-    running: list[tuple[int, Episode]] = []
+    running: list[_Running] = []
     done = len(tasks) - len(waiting)
     try:
         while waiting or running:
             while waiting and len(running) < batch_size:
                 number, task = waiting.pop()
-                running.append((number, engine.start(task, task_rng(seed, task.task_id), horizon=horizon)))
-            episodes = [episode for _, episode in running]
-            observations = observe(episodes, state, engine.actions, engine.encode)
-            engine.step(episodes, list(method.choose(episodes, observations)))
-            ended = [(number, episode) for number, episode in running if episode.done]
-            for (number, episode), reports in zip(ended, engine.report([e for _, e in ended]), strict=True):
+                episode = engine.start(task, task_rng(seed, task.task_id), horizon=horizon)
+                running.append(_Running(number, episode, Ledger(budget)))
+            if meter:
+                meter.lend([budget] * len(running))
+            _advance(method, engine, running, state, meter)
+            ended = [run for run in running if run.done]
+            for run, reports in zip(ended, engine.report([run.episode for run in ended]), strict=True):
                 lines = [
-                    step_record(episode, step, method=method.name, seed=seed, episode_number=number, report=report)
-                    for step, report in zip(episode.steps, reports, strict=True)
+                    step_record(run.episode, step, method=method.name, seed=seed, episode_number=run.number, report=r)
+                    for step, r in zip(run.episode.steps, reports, strict=True)
                 ]
-                lines[-1]["last"] = True
+                lines[-1] |= {"last": True, "capped": run.capped}
                 records.append(*lines)
-            running = [(number, episode) for number, episode in running if not episode.done]
+            running = [run for run in running if not run.done]
             done += len(ended)
             if on_progress:
                 on_progress(done, len(tasks))
+        if meter:
+            _refuse_uncharged(method, meter.settle(()))
     finally:
         records.close()
     wanted = {task.task_id for task in tasks}
     return summarize(method.name, [record for record in read_records(path) if record["task_id"] in wanted])
+
+
+def _advance(
+    method: Method,
+    engine: RefinementEngine,
+    running: Sequence[_Running],
+    state: StateName,
+    meter: MeteredModel | None,
+) -> None:
+    """One attempt for every running task whose method goes on and whose budget allows it."""
+    episodes = [run.episode for run in running]
+    choices = list(method.choose(episodes, observe(episodes, state, engine.actions, engine.encode)))
+    if len(choices) != len(episodes):
+        raise RunError(f"the method {method.name!r} made {len(choices)} choices for {len(episodes)} tasks")
+    asked: list[tuple[_Running, int | Proposal]] = []
+    for run, choice in zip(running, choices, strict=True):
+        if choice is not None:
+            asked.append((run, choice))
+        elif run.episode.steps:
+            run.done = True
+        else:
+            raise RunError(f"the method {method.name!r} ended {run.episode.task.task_id} before its first attempt")
+    proposals = engine.propose([run.episode for run, _ in asked], [choice for _, choice in asked])
+    if meter:
+        _refuse_uncharged(method, meter.settle(call for proposal in proposals for call in proposal.rewrites))
+    going: list[tuple[_Running, Proposal]] = []
+    for (run, _), proposal in zip(asked, proposals, strict=True):
+        cap = run.ledger.would_exceed(*proposal.rewrites)
+        if cap is None or not run.episode.steps:
+            going.append((run, proposal))
+        else:
+            _stop(run, cap, proposal)
+    if not going:
+        return
+    steps = engine.attempt([run.episode for run, _ in going], [proposal for _, proposal in going])
+    for (run, _), step in zip(going, steps, strict=True):
+        run.ledger.charge_step(step)
+        cap = run.ledger.exceeded()
+        run.done = run.episode.done or cap is not None
+        run.capped = None if run.episode.done else cap
+
+
+def _stop(run: _Running, cap: Cap, proposal: Proposal) -> None:
+    """End a task whose budget went on rewriting; what that cost is kept with its last step."""
+    run.done, run.capped = True, cap
+    run.ledger.charge(*proposal.rewrites)
+    last = run.episode.steps[-1]
+    run.episode.steps[-1] = replace(last, rewrites=(*last.rewrites, *proposal.rewrites))
+
+
+def _refuse_uncharged(method: Method, uncharged: int) -> None:
+    if uncharged:
+        raise RunError(
+            f"the method {method.name!r} made {uncharged} model calls that no task is charged for; each call has to be "
+            "in the 'rewrites' of a proposal"
+        )
 
 
 def summarize(method: str, records: Sequence[Record]) -> MethodResult:
@@ -112,7 +193,7 @@ def summarize(method: str, records: Sequence[Record]) -> MethodResult:
     by_task: dict[str, list[Record]] = {}
     for record in records:
         by_task.setdefault(record["task_id"], []).append(record)
-    answers = [max(steps, key=lambda step: (step["pass_rate"], -step["step"])) for steps in by_task.values()]
+    answers = [steps[answer_index([step["pass_rate"] for step in steps])] for steps in by_task.values()]
     solved = [answer["report_pass_rate"] == 1.0 for answer in answers]
     return MethodResult(
         method=method,

@@ -1,14 +1,14 @@
 """What a method is: something that chooses, for each running episode, what is tried next.
 
 A method of your own is one class with `choose`, made from a `MethodContext` and registered by its package under
-the entry-point group `promptrl.methods`.
+the entry-point group `promptrl.methods`. docs/methods.md shows one.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptrl.errors import ConfigError
+from promptrl.methods.search_settings import MethodSettings
+from promptrl.models.base import CodeModel, Generation, GenerationRequest
+from promptrl.refinement.engine import TestProtocol
 from promptrl.refinement.episode import Episode, Proposal
+from promptrl.refinement.lexical import WordVectors
 
 ENTRY_POINT_GROUP: Final = "promptrl.methods"
 _OWN_METHODS: Final = {
@@ -39,9 +43,27 @@ class Method(Protocol):
     name: str
     attempts: int | None
 
-    def choose(self, episodes: Sequence[Episode], observations: NDArray[np.float32]) -> Sequence[int | Proposal]:
-        """Per episode an action's number, or a prompt; `observations` has the shape (len(episodes), state size)."""
+    def choose(self, episodes: Sequence[Episode], observations: NDArray[np.float32]) -> Sequence[int | Proposal | None]:
+        """What each of many episodes tries next.
+
+        Args:
+            episodes: running ones, to be read and never changed.
+            observations: their states, shape (len(episodes), state size), float32.
+
+        Returns:
+            Per episode the number of an action, a prompt to try as it is, or None where the method is done with
+            the task, after at least one attempt. Model calls made here have to be in some proposal's `rewrites`.
+        """
         ...
+
+
+class NoModel:
+    """Stands where a method was given no language model, and says so when it is asked."""
+
+    fingerprint = "none"
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        raise ConfigError("the method asks a language model, and was made without one; give its context a rewriter")
 
 
 @dataclass(frozen=True)
@@ -53,6 +75,15 @@ class MethodContext:
     policy: Path | None = None
     """A trained agent's zip, for methods that need one."""
     deterministic: bool = True
+    rewriter: CodeModel = field(default_factory=NoModel)
+    """The language model for rewriting and reflecting; the runner gives a metered one."""
+    vectors: WordVectors | None = None
+    """MiniLM's words and sentences."""
+    settings: MethodSettings = field(default_factory=MethodSettings)
+    attempts: int = 5
+    """Codes that the budget allows per task."""
+    protocol: TestProtocol = "paper"
+    """Which tests an episode's suite holds: all of them, or the base tests alone."""
 
     def action(self, name: str) -> int:
         """The number of a named action.

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -147,13 +148,28 @@ class RefinementEngine:
         Raises:
             ValueError: for an episode that is done, or an action that does not exist.
         """
+        return self.attempt(episodes, self.propose(episodes, choices))
+
+    def propose(self, episodes: Sequence[Episode], choices: Sequence[int | Proposal]) -> list[Proposal]:
+        """The first half of a step: the prompt that each episode tries next; no episode is changed.
+
+        Raises:
+            ValueError: for an episode that is done, or an action that does not exist.
+            TaskError: for a proposal that changes the contract.
+        """
         if any(episode.done for episode in episodes):
             raise ValueError("a step was asked of an episode that is done")
         with self._timed("operators"):
-            proposals, names = self._propose(episodes, choices)
-        rewriting = sum(g.seconds for p in proposals for g in p.rewrites if not g.cached)
-        self.seconds["generation"] += rewriting
-        self.seconds["operators"] -= rewriting
+            proposals = self._propose(episodes, choices)
+        for choice, proposal in zip(choices, proposals, strict=True):
+            rewriting = sum(generation.seconds for generation in proposal.rewrites if not generation.cached)
+            self.seconds["generation"] += rewriting
+            if not isinstance(choice, Proposal):  # what a method spent, it spent before
+                self.seconds["operators"] -= rewriting
+        return proposals
+
+    def attempt(self, episodes: Sequence[Episode], proposals: Sequence[Proposal]) -> list[Step]:
+        """The second half of a step: code for each proposed prompt, and its verdict."""
         draws = [episode.draws[p.prompt.render()] for episode, p in zip(episodes, proposals, strict=True)]
         requests = [self._request(e, p.prompt, d) for e, p, d in zip(episodes, proposals, draws, strict=True)]
         with self._timed("generation"):
@@ -166,14 +182,14 @@ class RefinementEngine:
             ]
             verdicts = self._judge([Candidate(c, e.task, e.suite) for e, c in zip(episodes, codes, strict=True)])
         steps = []
-        for episode, name, proposal, draw, generation, code, verdict in zip(
-            episodes, names, proposals, draws, generations, codes, verdicts, strict=True
+        for episode, proposal, draw, generation, code, verdict in zip(
+            episodes, proposals, draws, generations, codes, verdicts, strict=True
         ):
             index = len(episode.steps)
             solved = verdict.pass_rate == 1.0
             step = Step(
                 index=index,
-                action=name,
+                action=proposal.action,
                 prompt=proposal.prompt,
                 draw=draw,
                 generation=generation,
@@ -209,11 +225,8 @@ class RefinementEngine:
         judged = {(id(e), s.index): next(verdicts) for e, s in fresh}
         return [[judged.get((id(e), s.index), s.verdict) for s in e.steps] for e in episodes]
 
-    def _propose(
-        self, episodes: Sequence[Episode], choices: Sequence[int | Proposal]
-    ) -> tuple[list[Proposal], list[str]]:
+    def _propose(self, episodes: Sequence[Episode], choices: Sequence[int | Proposal]) -> list[Proposal]:
         proposals: dict[int, Proposal] = {}
-        names = ["proposal"] * len(episodes)
         groups: dict[str, list[int]] = defaultdict(list)
         for index, choice in enumerate(choices):
             if isinstance(choice, Proposal):
@@ -226,15 +239,14 @@ class RefinementEngine:
             for index, proposal in zip(
                 indices, self.operators[name].propose([episodes[i] for i in indices]), strict=True
             ):
-                proposals[index] = proposal
-                names[index] = name
+                proposals[index] = replace(proposal, action=name)
         ordered = [proposals[index] for index in range(len(episodes))]
         for episode, proposal in zip(episodes, ordered, strict=True):
             if proposal.prompt.contract != episode.original.contract:
                 raise TaskError(
                     f"a proposal for {episode.task.task_id} changes the task's contract, which no operator may"
                 )
-        return ordered, names
+        return ordered
 
     def _extract(self, answer: str, task: Task) -> str | None:
         """The code in an answer; the same answer to the same task is looked at once."""

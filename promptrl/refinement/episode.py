@@ -34,12 +34,14 @@ class Proposal:
     """What an operator, or a method, wants tried next.
 
     `note` says why a prompt is not what was asked for ("rewrite empty; parent kept"), for the records.
-    `rewrites` are the model calls spent on finding it; they count towards the budget.
+    `rewrites` are the model calls spent on finding it; they count towards the budget. `action` is what
+    the records call a method's own proposal; an operator's goes by the action's name.
     """
 
     prompt: Prompt
     note: str | None = None
     rewrites: tuple[Generation, ...] = ()
+    action: str = "proposal"
 
 
 @dataclass(frozen=True, slots=True)

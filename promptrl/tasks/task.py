@@ -58,6 +58,8 @@ class CallTest:
     """Whether the tolerance holds for every float in the expected value, however deep; where False, EvalPlus's rule."""
     reference_seconds: float | None = None
     """What the canonical solution took on this host, in seconds; bounds what a candidate may take."""
+    payload: bytes | None = field(default=None, repr=False, compare=False)
+    """`expected` as the sandbox wrote it, where it was computed there: the same bytes again are the same value."""
 
 
 @dataclass(frozen=True, slots=True)

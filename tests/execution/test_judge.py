@@ -5,13 +5,24 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from promptrl.errors import SandboxError, TaskError
-from promptrl.execution import Candidate, Judge, Outcome, SandboxSettings, Status, TestResult, isolation_level
+from promptrl.execution import (
+    Candidate,
+    Judge,
+    Outcome,
+    SandboxSettings,
+    Status,
+    TestResult,
+    isolation_level,
+    resolve_expected,
+)
 from promptrl.execution.judge import overall
-from promptrl.tasks.task import AssertTest, CallTest, Comparison, StdinTest
+from promptrl.execution.sandbox import protocol
+from promptrl.tasks.task import AssertTest, CallTest, Comparison, StdinTest, Task, TestSuite
 from tests.execution.conftest import QUICK
 from tests.execution.helpers import ADD, asserting, outcomes, task, verdict
 
@@ -391,3 +402,27 @@ def test_a_longer_limit_after_quick_tests_holds(judge: Judge) -> None:
     code = "def add(a, b):\n    if a == 30: sum(range(b))\n    return a"
     tests = [CallTest((n, 40_000_000), n, reference_seconds=5.0 if n == 30 else 0.0) for n in range(32)]
     assert str(verdict(judge, code, *tests).status) == "passed"
+
+
+def test_the_same_bytes_pass_and_only_where_equal_values_do(judge: Judge, tmp_path: Path) -> None:
+    tests = TestSuite("base", (CallTest((1,)), CallTest((float("nan"),))))
+    same = "def same(x): return x"
+    given = Task("t", "own", "Give it back.", "", tests, entry_point="same", canonical_solution=same)
+    (known,) = resolve_expected([given], data_sha256="0" * 64, cache_dir=tmp_path)
+    assert [test.payload for test in known.base if isinstance(test, CallTest)] == [b"1", None]
+    codes = (same, "def same(x): return 1.0", "def same(x): return '1'")
+    found = [outcomes(v) for v in judge.judge([Candidate(code, known, known.base) for code in codes])]
+    # As in EvalPlus: 1.0 is 1, and what is not a number is not even itself.
+    assert found == [["passed", "wrong"], ["passed", "wrong"], ["wrong", "wrong"]]
+
+
+def test_values_pass_through_the_template_in_one_piece() -> None:
+    records = [protocol.pack_record(n, protocol.VALUE, 0.0, b"%d" % n) for n in range(4)]
+    reader = protocol.RecordReader()
+    reader.feed(b"".join(records) + protocol.pack_record(4, protocol.EXCEPTION, 0.0, b"x"))
+    assert reader.values(1, 9) == (0, b""), "out of turn"
+    assert reader.values(0, 2) == (2, b"".join(records[:2])), "no further than the last test"
+    assert reader.values(2, 9) == (2, b"".join(records[2:])), "up to what is no value"
+    assert reader.next() == (4, protocol.EXCEPTION, 0.0, b"x")
+    reader.feed(records[0][:-1])
+    assert reader.values(0, 9) == (0, b""), "half a record"

@@ -157,3 +157,25 @@ class RecordReader:
         payload = bytes(self.pending[RECORD.size : end])
         del self.pending[:end]
         return index, status, seconds, payload
+
+    def values(self, first: int, end: int) -> tuple[int, bytes]:
+        """The whole records of values that come next, as they were written, to be passed on in one piece.
+
+        Args:
+            first: the test that the first of them has to be of; the others follow in order.
+            end: the test before which they stop.
+
+        Returns:
+            How many there are, and their bytes.
+        """
+        pending, unpack, start = self.pending, RECORD.unpack_from, 0
+        index, size = first, len(self.pending)
+        while index < end and start + RECORD.size <= size:
+            number, status, _, length = unpack(pending, start)
+            stop = start + RECORD.size + length
+            if number != index or status != VALUE or length > self.longest or stop > size:
+                break
+            start, index = stop, index + 1
+        data = bytes(pending[:start])
+        del pending[:start]
+        return index - first, data

@@ -94,6 +94,21 @@ def check(
     run_check(benchmark, samples, output=output, as_json=as_json, settings=settings, data=data)
 
 
+@app.command("report")
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="run folders, or files of step records")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="the page; report.html in the run folder where unset")
+    ] = None,
+    training: Annotated[bool, typer.Option("--training", help="show the episodes of training too")] = False,
+) -> None:
+    """Write one HTML page with every episode: prompts and what changed in them, code, tests, rewards."""
+    from promptrl.evaluation.report import report_runs
+
+    path, episodes = report_runs(runs, output, training=training)
+    typer.echo(f"report: {path} ({episodes} episodes, {path.stat().st_size / 2**20:.1f} MiB)")
+
+
 def main() -> None:
     """Run the command line."""
     run(app)

@@ -2,141 +2,104 @@
 
 A run folder holds `config.yaml` (resolved), `purpose.json`, `versions.json`, `splits.json` (the ids on each side
 and what was left out), `train.jsonl`, `training.json`, `agent.zip`, `checkpoint.json` with its zip, `tensorboard/`,
-`evaluation/<method>.jsonl`, `summary.json`, `table.md` and `learning_curve.png`.
+`evaluation/<method>.jsonl`, `summary.json`, `table.md` and `learning_curve.png`; where validation ran also
+`validation.jsonl` and `best_agent.zip`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from stable_baselines3 import PPO
 
-from promptrl.atomic import write_atomically
-from promptrl.config import Config, load_config
-from promptrl.errors import RunError
+from promptrl.config import Config
 from promptrl.evaluation.plots import learning_curve
 from promptrl.evaluation.records import RecordFile, read_records, step_record
 from promptrl.evaluation.runner import MethodResult, evaluate
 from promptrl.evaluation.tables import markdown_table, print_table
 from promptrl.methods import MethodContext, make_method
 from promptrl.methods.base import check_method
-from promptrl.methods.ppo import train
+from promptrl.methods.ppo import kept_agent, train
+from promptrl.methods.validation import Validator, validation_subset
 from promptrl.progress import progress_bar
 from promptrl.refinement.budget import CAPS, MeteredModel
 from promptrl.refinement.episode import Episode, Step
+from promptrl.run_folder import RunFolder, read_json
 from promptrl.workbench import Workbench
 
-RUNS_DIR: Final = Path("runs")
+TRAINING: Final = {"command": "train"}
+BASELINES: Final = {"command": "baselines"}
+"""The purposes of a training run's folder, and of one that holds methods without an agent."""
 _PACKAGES: Final = (
     "promptrl", "torch", "transformers", "gymnasium", "stable_baselines3", "sentence-transformers", "numpy", "pydantic"
 )  # fmt: skip
 
 
-class RunFolder:
-    """The folder of one run; made once, and only ever gone on with by the same configuration."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @classmethod
-    def check(cls, config: Config, output: Path | None, *, resume: bool, purpose: dict[str, str]) -> RunFolder:
-        """The folder that a run may use, which is not made yet.
-
-        Args:
-            config: the run's configuration.
-            output: the folder; a new one under `runs/` where unset.
-            resume: whether `output` holds the run to go on with.
-            purpose: what else decides the results, besides the configuration (the method, the policy's hash).
-
-        Raises:
-            RunError: when `output` holds a run and `resume` is not set, when there is nothing to resume, or
-                when the run to resume had another configuration or purpose (the differing keys are named).
-        """
-        if output is None:
-            if resume:
-                raise RunError("--resume needs --output with the folder of the run to go on with")
-            output = RUNS_DIR / f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        stored = output / "config.yaml"
-        if stored.exists():
-            if not resume:
-                raise RunError(f"{output} already holds a run; use --resume to go on with it, or another --output")
-            differing = [
-                *_differences(_read_json(output / "purpose.json"), purpose),
-                *_differences(load_config(stored).model_dump(), config.model_dump()),
-            ]
-            if differing:
-                raise RunError(
-                    f"{output} was made with another configuration ({'; '.join(differing)}); use another --output"
-                )
-        elif resume:
-            raise RunError(f"{output} holds no run to resume (there is no config.yaml in it)")
-        elif output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise RunError(f"{output} exists and is not an empty folder; give another --output")
-        return cls(output)
-
-    def make(self, config: Config, purpose: dict[str, str]) -> None:
-        """Make the folder, unless it is there.
-
-        Raises:
-            RunError: when it cannot be written.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for left_over in self.path.glob(".*.partial*"):  # of a process that was killed while writing
-                left_over.unlink()
-            if not (self.path / "config.yaml").exists():
-                self.write_json("purpose.json", purpose)
-                self.write("config.yaml", config.to_yaml())
-        except OSError as error:
-            raise RunError(f"{self.path} cannot be written ({error.strerror})") from error
-
-    def write(self, name: str, text: str) -> None:
-        with write_atomically(self.path / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-
-    def write_json(self, name: str, value: Any) -> None:
-        self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
 def run_experiment(
-    config: Config, output: Path | None = None, *, resume: bool = False, console: Console | None = None
+    config: Config,
+    output: Path | None = None,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    workbench: Workbench | None = None,
 ) -> Path:
     """Train an agent, evaluate every configured method on the test tasks, and leave all in the run folder.
+
+    PPO is evaluated with the agent that `ppo.keep` names; `summary.json` says which that was.
 
     Args:
         config: what to do.
         output: the run folder; a new one under `runs/` where unset.
         resume: go on with the run that `output` holds.
         console: where progress and the table go; standard output where unset.
+        workbench: parts of this configuration that other runs share; they stay open.
 
     Returns:
         The run folder.
     """
     console = console or Console()
     started = time.monotonic()
-    purpose = {"command": "train"}
-    folder = RunFolder.check(config, output, resume=resume, purpose=purpose)
-    with _workbench(folder, config, purpose, console) as workbench:
-        training = _train(folder, workbench, resume=resume, console=console)
-        results = evaluate_methods(
-            folder.path / "evaluation", workbench, policy=folder.path / "agent.zip", console=console
-        )
+    folder = RunFolder.check(config, output, resume=resume, purpose=TRAINING)
+    with _workbench(folder, config, TRAINING, console, workbench) as parts:
+        training = _train(folder, parts, resume=resume, console=console)
+        policy = kept_agent(folder.path, config.ppo)
+        results = evaluate_methods(folder.path / "evaluation", parts, policy=policy, console=console)
         learning_curve(read_records(folder.path / "train.jsonl"), folder.path / "learning_curve.png")
         wall = {"wall_seconds": round(time.monotonic() - started, 1), "resumed": resume}
-        _write_results(folder, workbench, results, console, training=training, **wall)
+        agent = {"file": policy.name, "steps": PPO.load(policy, device="cpu").num_timesteps}
+        _write_results(folder, parts, results, console, training=training, agent=agent, **wall)
+    return folder.path
+
+
+def run_training(
+    config: Config,
+    output: Path | None = None,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    workbench: Workbench | None = None,
+) -> Path:
+    """Train and validate alone, and leave the agents in the run folder; arguments as in `run_experiment`.
+
+    The test tasks are not touched, so that any number of these can be compared to choose a configuration. Resuming
+    the folder with `run_experiment` evaluates the agent.
+    """
+    console = console or Console()
+    folder = RunFolder.check(config, output, resume=resume, purpose=TRAINING)
+    with _workbench(folder, config, TRAINING, console, workbench) as parts:
+        _train(folder, parts, resume=resume, console=console)
     return folder.path
 
 
@@ -166,10 +129,40 @@ def run_evaluation(
     return folder.path
 
 
+def run_baselines(
+    config: Config,
+    output: Path | None = None,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    workbench: Workbench | None = None,
+) -> Path:
+    """Run every configured method on the test tasks, none of which may need an agent; arguments as in `run_experiment`.
+
+    A folder that is resumed may be given further methods; those that it holds are not run again.
+
+    Raises:
+        ConfigError: when one of the methods needs an agent.
+    """
+    console = console or Console()
+    if "ppo" in config.evaluation.methods:
+        make_method("ppo", MethodContext(config.environment.actions, config.seed))  # says that it needs an agent
+    folder = RunFolder.check(config, output, resume=resume, purpose=BASELINES, may_add_methods=True)
+    with _workbench(folder, config, BASELINES, console, workbench) as parts:
+        results = evaluate_methods(folder.path / "evaluation", parts, policy=None, console=console)
+        _write_results(folder, parts, results, console)
+    return folder.path
+
+
 @contextmanager
-def _workbench(folder: RunFolder, config: Config, purpose: dict[str, str], console: Console) -> Iterator[Workbench]:
-    """A workbench for a run whose folder is made once everything that the run needs has been found."""
-    workbench = Workbench(config)
+def _workbench(
+    folder: RunFolder, config: Config, purpose: dict[str, str], console: Console, shared: Workbench | None = None
+) -> Iterator[Workbench]:
+    """A workbench for a run whose folder is made once everything that the run needs has been found.
+
+    Where the run is one of several that share their parts, whoever made those closes them and says how to go on.
+    """
+    workbench = shared or Workbench(config)
     try:
         workbench.find_files()
         folder.make(config, purpose)
@@ -178,13 +171,14 @@ def _workbench(folder: RunFolder, config: Config, purpose: dict[str, str], conso
         _write_splits(folder, workbench, console)
         yield workbench
     except KeyboardInterrupt:
-        if (folder.path / "config.yaml").exists():
+        if shared is None and (folder.path / "config.yaml").exists():
             Console(stderr=True, soft_wrap=True, highlight=False).print(
                 f"stopped; what was made is kept, go on with --resume --output {folder.path}"
             )
         raise
     finally:
-        workbench.close()
+        if shared is None:
+            workbench.close()
 
 
 def evaluate_methods(
@@ -271,12 +265,18 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
         record = step_record(episode, step, method="ppo", seed=config.seed, episode_number=numbers[env_index])
         records.append({**record, "env": env_index})
 
+    def seconds() -> dict[str, float]:
+        spent = dict(env.engine.seconds)
+        if validator:
+            spent["validation"] = sum(validator.engine.seconds.values())
+        return {phase: earlier.get(phase, 0.0) + part for phase, part in spent.items()}
+
     def state() -> dict[str, Any]:
         return {
             "size": records.size,
             "numbers": {str(k): v for k, v in numbers.items()},
             "counted": counted,
-            "seconds": {phase: earlier.get(phase, 0.0) + spent for phase, spent in env.engine.seconds.items()},
+            "seconds": seconds(),
             "wall_seconds": earlier_wall + time.monotonic() - started,
         }
 
@@ -288,6 +288,7 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
         counted = stored["counted"]
 
     env = workbench.vector_env("train", on_step=keep)
+    validator = _validator(workbench)
     started = time.monotonic()
     try:
         with progress_bar("train PPO", config.ppo.total_timesteps, console, unit="steps") as advance:
@@ -296,6 +297,7 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
                 config.ppo,
                 folder.path,
                 seed=config.seed,
+                validator=validator,
                 resume=resume,
                 on_progress=lambda done, total, figures: advance(done, figures),
                 records_state=state,
@@ -305,15 +307,15 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
         records.close()
         env.close()
     steps = agent.num_timesteps
-    done = _read_json(folder.path / "training.json") if (folder.path / "training.json").exists() else {}
+    done = read_json(folder.path / "training.json") if (folder.path / "training.json").exists() else {}
     if done.get("steps") == steps:  # nothing was left to train: what was measured then stays
         return done
     wall = earlier_wall + time.monotonic() - started
-    seconds = {phase: earlier.get(phase, 0.0) + spent for phase, spent in env.engine.seconds.items()}
-    share = {phase: round(spent / wall, 4) for phase, spent in seconds.items()}
-    share["ppo_and_rest"] = round(1 - sum(seconds.values()) / wall, 4)
+    share = {phase: round(spent / wall, 4) for phase, spent in seconds().items()}
+    share["ppo_and_rest"] = round(1 - sum(seconds().values()) / wall, 4)
     summary = {
         "steps": steps,
+        "stopped_early": steps < config.ppo.total_timesteps,
         "wall_seconds": round(wall, 1),
         "steps_per_second": round(steps / wall, 3),
         "share": share,
@@ -324,6 +326,21 @@ def _train(folder: RunFolder, workbench: Workbench, *, resume: bool, console: Co
         f"trained {steps} steps in {wall:.0f} s, {steps / wall:.2f} steps/s: {shares}", highlight=False, soft_wrap=True
     )
     return summary
+
+
+def _validator(workbench: Workbench) -> Validator | None:
+    """What validates during training; None where that is off or the benchmark's split has no validation tasks."""
+    config = workbench.config
+    if not config.ppo.eval_freq or not workbench.splits.validation:
+        return None
+    return Validator(
+        workbench.engine(),
+        validation_subset(workbench.tasks("validation"), config.ppo.eval_tasks),
+        seed=config.seed,
+        state=config.environment.state,
+        deterministic=config.evaluation.deterministic,
+        batch_size=config.evaluation.batch_size,
+    )
 
 
 def _write_splits(folder: RunFolder, workbench: Workbench, console: Console) -> None:
@@ -359,27 +376,6 @@ def _write_results(
         },
     )
     print_table(results, caption, console)
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The keys in which two (nested) mappings differ, with both values."""
-    return [f"{key}: {a!r} there, {b!r} now" for key, a, b in _walk(old, new)]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({type(error).__name__}); use another --output") from error
-    return value if isinstance(value, dict) else {}
-
-
-def _walk(old: Any, new: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
-            yield from _walk(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key)
-    elif old != new:
-        yield prefix, old, new
 
 
 def _commit() -> str | None:

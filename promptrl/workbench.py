@@ -28,6 +28,24 @@ class Workbench:
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    def with_config(self, config: Config) -> Workbench:
+        """A workbench for another configuration, with those parts of this one that the two have in common.
+
+        Runs that differ in seed, protocol or reward share tasks, models and judge, each made once. Close one of them.
+        """
+        old, new = self.config, config
+        kept = {
+            "splits": (old.benchmark, old.split, old.data_path) == (new.benchmark, new.split, new.data_path),
+            "coder": (old.model, old.cache) == (new.model, new.cache),
+            "encoder": old.encoder == new.encoder,
+            "judge": old.sandbox == new.sandbox,
+        }
+        kept["rewriter"] = kept["coder"] and old.rewriter == new.rewriter
+        kept["_tasks"] = kept["splits"] and kept["judge"]
+        other = Workbench(config)
+        other.__dict__.update({name: part for name, part in self.__dict__.items() if kept.get(name)})
+        return other
+
     def find_files(self) -> None:
         """Find, or fetch, benchmark and weights, so that a run which cannot start leaves nothing behind."""
         _ = self.splits, self.coder.fingerprint, self.rewriter.fingerprint, self.encoder

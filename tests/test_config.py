@@ -48,7 +48,7 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
         ({"evaluation": {"methods": ["direct", "direct"]}}, "needs at least one method, and each once"),
         ({"ppo": {"n_envs": 1, "n_steps": 1}}, "n_steps × n_envs is 1"),
         ({"ppo": {"batch_size": 4096}}, "batch_size is 4096; at most n_steps × n_envs = 256"),
-        ({"ppo": {"net_arch": [-5]}}, "ppo.net_arch.0 is -5: input should be greater than or equal to 1"),
+        ({"ppo": {"net_arch": [-5]}}, "ppo.net_arch.pi.0 is -5: input should be greater than or equal to 1"),
         ({"ppo": {"learning_rate": float("inf")}}, "ppo.learning_rate is inf: input should be a finite number"),
         (
             {"generation": {"temperature": float("nan")}},

@@ -9,7 +9,7 @@ import pytest
 
 from promptrl.config import Config
 from promptrl.errors import RunError
-from promptrl.experiment import RunFolder
+from promptrl.run_folder import RunFolder
 
 TRAIN = {"command": "train"}
 

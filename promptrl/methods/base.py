@@ -28,6 +28,8 @@ _OWN_METHODS: Final = {
     "direct": "promptrl.methods.fixed:Direct",
     "repeat-direct": "promptrl.methods.fixed:RepeatDirect",
     "random-hybrid": "promptrl.methods.fixed:RandomHybrid",
+    "epic": "promptrl.methods.epic:Epic",
+    "reflexion": "promptrl.methods.reflexion:Reflexion",
     "ppo": "promptrl.methods.ppo:PPOMethod",
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 from promptrl.execution.verdict import Outcome, Verdict
 from promptrl.models.base import Generation
 from promptrl.refinement.prompt import Prompt
-from promptrl.tasks.task import AssertTest, CallTest, StdinTest, Task, TestSuite
+from promptrl.tasks.task import AssertTest, CallTest, Comparison, StdinTest, Task, Test, TestSuite
 
 # Values can be huge; reprlib looks only at as much of them as it shows.
 _REPR = reprlib.Repr()
@@ -116,6 +116,49 @@ def failure_text(step: Step, suite: TestSuite) -> str:
                 shown = f"for input {_short(stdin)} it should print {_short(test.expected_stdout)}"
         return f"{shown}; {result.outcome.value}" + (f": {_short_text(result.detail)}" if result.detail else "")
     return ""
+
+
+def feedback(step: Step, suite: TestSuite, *, most: int, entry_point: str | None = None) -> str:
+    """What the reward tests said of the step's code: passed ones, then failed ones with what came out instead.
+
+    Args:
+        step: a step of an episode.
+        suite: that episode's suite, the only source of feedback.
+        most: most tests listed of each kind.
+        entry_point: the function's name.
+    """
+    if step.code is None:
+        return "The answer held no code."
+    verdict = step.verdict
+    pairs = list(zip(suite, verdict.results, strict=True))
+    passed = [_shown(test, entry_point) for test, result in pairs if result.outcome is Outcome.PASSED]
+    failed = [
+        f"{_shown(test, entry_point)}  # {_short_text(result.detail) or result.outcome.value}"
+        for test, result in pairs
+        if result.outcome not in (Outcome.PASSED, Outcome.NOT_RUN)
+    ]
+    if verdict.execution_failure and len({result.detail for _, result in pairs}) == 1:
+        failed = [f"The code does not run: {_short_text(verdict.error or verdict.status.value)}"]
+    parts = [
+        f"{title}:\n" + "\n".join(lines[:most]) for title, lines in (("Passed", passed), ("Failed", failed)) if lines
+    ]
+    return "\n".join(parts)
+
+
+def _shown(test: Test, entry_point: str | None) -> str:
+    """A test as an assertion for people and models to read."""
+    match test:
+        case CallTest(args=args, expected=expected, comparison=comparison):
+            call = f"{entry_point or 'f'}({', '.join(map(_short, args))})"
+            if comparison is Comparison.TRUTH:
+                return f"assert {call}" if expected else f"assert not {call}"
+            if comparison is Comparison.NOT_NONE:
+                return f"assert {call} is not None" if expected else f"assert {call} is None"
+            return f"assert {call} == {_short(expected)}"
+        case AssertTest(source=source):
+            return _short_text(source.strip(), 400)
+        case StdinTest(stdin=stdin, expected_stdout=stdout):
+            return f"input {_short(stdin)} prints {_short(stdout)}"
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,7 @@
-"""The prompt: an instruction that operators may change, and a contract that nothing ever changes."""
+"""The prompt: an instruction that operators may change, and a contract that nothing ever changes.
+
+A method may add a supplement (an earlier attempt and what its tests said, say), which belongs to neither.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,7 @@ class Prompt:
 
     instruction: str
     contract: str
+    supplement: str = ""
 
     @classmethod
     def from_task(cls, task: Task) -> Prompt:
@@ -68,8 +72,9 @@ class Prompt:
         return cls(task.instruction, task.contract)
 
     def render(self) -> str:
-        """Instruction, a blank line, contract; either may be empty."""
-        return "\n\n".join(part for part in (self.instruction.strip(), self.contract.strip("\n")) if part)
+        """Instruction, contract and supplement with blank lines between; each may be empty."""
+        parts = (self.instruction.strip(), self.contract.strip("\n"), self.supplement.strip("\n"))
+        return "\n\n".join(part for part in parts if part)
 
     def with_instruction(self, instruction: str) -> Prompt:
         """The same contract asked for in other words."""

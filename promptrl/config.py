@@ -1,4 +1,8 @@
-"""The configuration of an experiment: read, joined with its base, overridden, and checked before anything is loaded."""
+"""The configuration of an experiment: read, joined with its base, overridden, and checked before anything is loaded.
+
+A name may be several, separated by commas, each laid over the ones before it, so that `mbpp_plus.yaml,codellama-7b` is
+an experiment with another model; `base` in a file takes one name or a list of them.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,14 @@ from promptrl.refinement.engine import EpisodeSettings, GenerationSettings
 from promptrl.refinement.operators import OPERATORS, OperatorSettings
 from promptrl.refinement.state import StateName
 from promptrl.settings import Settings
+from promptrl.study_settings import StudySettings
 from promptrl.tasks import BENCHMARKS, SplitSettings
 
-CONFIG_DIRS: Final = (Path("configs"), Path(__file__).resolve().parent.parent / "configs")
+CONFIG_DIRS: Final = tuple(
+    folder / inner
+    for folder in (Path("configs"), Path(__file__).resolve().parent.parent / "configs")
+    for inner in ("", "backbones")
+)
 
 
 class EnvironmentSettings(EpisodeSettings):
@@ -89,6 +98,7 @@ class Config(Settings):
     ppo: PPOSettings = PPOSettings()
     methods: MethodSettings = MethodSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    study: StudySettings = StudySettings()
     cache: bool = Field(True, description="whether answers are kept on disk and taken from there")
 
     @field_validator("benchmark")
@@ -100,7 +110,8 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
-        if self.environment.protocol == "held_out" and self.benchmark in ("humaneval", "mbpp", "apps"):
+        protocols = (self.environment.protocol, *(self.study.protocols or ()))
+        if "held_out" in protocols and self.benchmark in ("humaneval", "mbpp", "apps"):
             raise ValueError(
                 f"protocol 'held_out' needs report tests, which {self.benchmark!r} lacks; use humaneval_plus, "
                 "mbpp_plus, or protocol 'paper'"
@@ -122,13 +133,16 @@ def load_config(name: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The configuration of a file, joined over the file that its `base` names, then overridden.
 
     Args:
-        name: a path, or the name of a file in `configs/`.
+        name: a path, or the name of a file in `configs/` or `configs/backbones/`; several separated by commas are laid
+            over each other, later over earlier.
         overrides: "key.subkey=value", the value in YAML.
 
     Raises:
         ConfigError: naming the file, the key, the value and what is allowed.
     """
-    values = _read(_find(name))
+    values: dict[str, Any] = {}
+    for one in _split(name):
+        values = _merge(values, _read(_find(one)))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not all(part.strip() for part in key.split(".")):
@@ -151,6 +165,15 @@ def parse_config(values: Mapping[str, Any], source: str = "the configuration") -
         return Config.model_validate(dict(values))
     except ValidationError as error:
         raise ConfigError(f"{source}: {_explain(error)}") from error
+
+
+def _split(name: str | Path) -> list[str]:
+    """The names in a name; a file whose own name holds a comma is one."""
+    text = str(name)
+    with suppress(OSError):
+        if Path(text).is_file():
+            return [text]
+    return [part.strip() for part in text.split(",")]
 
 
 def _find(name: str | Path) -> Path:
@@ -177,11 +200,12 @@ def _read(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         values = {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path} holds a {type(values).__name__}; a configuration is a mapping of keys to values")
-    base = values.pop("base", None)
-    if base is None:
-        return values
-    base_path = path.parent / str(base)
-    return _merge(_read(base_path if base_path.is_file() else _find(str(base)), (*seen, path)), values)
+    bases = values.pop("base", None)
+    joined: dict[str, Any] = {}
+    for base in bases if isinstance(bases, list) else [] if bases is None else [bases]:
+        base_path = path.parent / str(base)
+        joined = _merge(joined, _read(base_path if base_path.is_file() else _find(str(base)), (*seen, path)))
+    return _merge(joined, values)
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from promptrl.config import Config, load_config, parse_config
 from promptrl.errors import ConfigError
+from promptrl.models import resolve_style
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
@@ -15,6 +16,26 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_shipped_config_is_valid(path: Path) -> None:
     assert load_config(path).benchmark
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "backbones").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_backbone_fits_an_experiment(path: Path) -> None:
+    config = load_config(f"mbpp_plus.yaml,{path.stem}")
+    assert (config.benchmark, config.ppo.n_envs) == ("mbpp_plus", 16)
+    automatic = config.model.model_copy(update={"prompt_style": "auto"})
+    assert resolve_style(config.model) == resolve_style(automatic) == config.model.prompt_style
+    assert (config.rewriter is None) == (config.model.prompt_style == "chat")  # the others follow no instruction
+    assert config.model.trust_remote_code == path.stem.endswith(("-2b", "-6b", "-16b"))
+
+
+def test_backbones_are_those_of_the_literature() -> None:
+    names = {path.stem for path in (CONFIGS / "backbones").glob("*.yaml")}
+    assert names == {
+        *(f"codet5p-{size}" for size in ("220m", "770m", "2b", "6b", "16b")),
+        *("instructcodet5p-16b", "codellama-7b", "codellama-7b-instruct", "starcoder2-3b", "starcoder2-7b"),
+        *(f"deepseek-coder-{size}{kind}" for size in ("1.3b", "6.7b") for kind in ("", "-instruct")),
+        *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "7b")),
+    }
 
 
 @pytest.mark.parametrize(
@@ -69,6 +90,20 @@ def test_base_is_joined_and_overridden(tmp_path: Path) -> None:
     config = load_config(tmp_path / "mine.yaml", ["ppo.n_envs=2", "environment.actions=[direct, lexical]"])
     assert (config.seed, config.ppo.n_steps, config.ppo.gamma, config.ppo.n_envs) == (3, 32, 0.5, 2)
     assert config.environment.actions == ("direct", "lexical")
+
+
+def test_several_files_are_laid_over_each_other(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("seed: 1\nppo: {n_steps: 16, gamma: 0.5}\n")
+    (tmp_path / "two.yaml").write_text("seed: 2\nppo: {n_steps: 32}\n")
+    (tmp_path / "both.yaml").write_text("base: [one.yaml, two.yaml]\nname: both\n")
+    (tmp_path / "a,b.yaml").write_text("seed: 9\n")
+    for name in (f"{tmp_path}/one.yaml, {tmp_path}/two.yaml", tmp_path / "both.yaml"):
+        config = load_config(name)
+        assert (config.seed, config.ppo.n_steps, config.ppo.gamma) == (2, 32, 0.5)
+    assert load_config(f"{tmp_path}/two.yaml,{tmp_path}/one.yaml").seed == 1
+    assert load_config(tmp_path / "a,b.yaml").seed == 9
+    with pytest.raises(ConfigError, match="there is no configuration 'codelama-7b'"):
+        load_config("quickstart.yaml,codelama-7b")
 
 
 def test_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:

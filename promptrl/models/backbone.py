@@ -66,7 +66,7 @@ class LocalModel(ABC):
     def fingerprint(self) -> str:
         """sha256 over weights, precision and format."""
         settings = self.settings
-        parts = {
+        parts: dict[str, object] = {
             "backend": self.backend,
             "version": BACKEND_VERSION,
             "weights": self.weights.sha256,
@@ -79,6 +79,8 @@ class LocalModel(ABC):
             "overlong": settings.overlong,
             "prompt_decoder": settings.prompt_decoder,
         }
+        if settings.chat_format != "auto":  # left out otherwise, so that answers kept before it existed stay valid
+            parts["chat_format"] = settings.chat_format
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property

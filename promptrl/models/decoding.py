@@ -34,7 +34,8 @@ _SHARED_WORTH = 16
 class Job:
     """One answer to be written: prompt tokens in, `written` out.
 
-    `ends` is asked after each token whether the text so far has reached a stop string.
+    `ends` is asked after each token whether the text so far has reached a stop string. `source` is what an encoder
+    reads where that is not the prompt itself.
     """
 
     tokens: npt.NDArray[np.int64]
@@ -45,6 +46,7 @@ class Job:
     ends: Callable[[list[int]], bool]
     written: list[int] = field(default_factory=list)
     finish_reason: FinishReason = "length"
+    source: npt.NDArray[np.int64] | None = None
 
     def take(self, token: int, end_ids: frozenset[int]) -> None:
         """Add a token, and note whether it ends the answer."""

@@ -9,7 +9,7 @@ from promptrl.errors import ConfigError
 from promptrl.models.base import GenerationRequest
 from promptrl.models.settings import ModelSettings
 
-Style = Literal["chat", "completion", "codet5p"]
+Style = Literal["chat", "completion", "codet5p", "instructcodet5p"]
 
 INSTRUCTIONS = {
     "script": (
@@ -21,10 +21,17 @@ INSTRUCTIONS = {
         "no docstring, no comments, no tests, no explanation.\n\n{prompt}"
     ),
 }
+# InstructCodeT5+ as its authors ask it, their blank lines included; the stub follows in the decoder alone.
+INSTRUCT_CODET5P = (
+    "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\n"
+    "### Instruction:\nCreate a Python script for this problem:\n{prompt}\n\n### Response:"
+)
 FENCE = "```python\n"
 CHAT_STOPS = ("\n```",)
 # A base model that has finished the function goes on with more of the file; each of these starts something new.
 COMPLETION_STOPS = ("\ndef ", "\nclass ", "\nimport ", "\nfrom ", "\nassert ", "\nprint(", "\nif __name__", "\n```")
+# Without a stub the answer itself is to begin with imports and definitions.
+STUBLESS_STOPS = ("\nassert ", "\nprint(", "\nif __name__", '\n"""', "\n```")
 
 # Marks that end a text in the formats of the known families. A server, or a tokenizer that does not know its own
 # marks, may hand them over as plain text.
@@ -52,10 +59,10 @@ def resolve_style(settings: ModelSettings) -> Style:
         return "chat" if settings.server.api == "chat" else "completion"
     name = f"{settings.name if settings.path is None else ''} {settings.path.name if settings.path else ''}".lower()
     if settings.family == "seq2seq" or "codet5" in name:
-        return "codet5p"
+        return "instructcodet5p" if "instructcodet5p" in name else "codet5p"
     if any(word in name for word in ("instruct", "chat", "-it")):
         return "chat"
-    if any(word in name for word in ("base", "codellama", "starcoder", "codegen", "santacoder")):
+    if any(word in name for word in ("base", "codellama", "starcoder", "codegen", "santacoder", "qwen/qwen2.5-coder")):
         return "completion"
     return "chat"
 
@@ -74,8 +81,9 @@ def code_request(
     """Ask for code that solves `prompt_text`.
 
     In a chat the prompt stands inside the instruction and the answer starts in an opened code fence. A base model
-    gets what is not the stub as comment lines, and the `stub` (signature and docstring) to go on from. The code is
-    in `request.prefill + generation.text` in every style.
+    goes on from the `stub` (signature and docstring); where the prompt was refined, its words stand above in comment
+    lines, and the stub is the contract alone. InstructCodeT5+ gets the words in its authors' frame and goes on from
+    the stub too. The code is in `request.prefill + generation.text` in every style.
 
     Args:
         settings: The model that is asked; its style, wording, prefix and stops.
@@ -100,14 +108,17 @@ def code_request(
         prefill = FENCE if prefills else ""
         stop: tuple[str, ...] = CHAT_STOPS if prefills else ()
     else:
-        text = prompt_text
-        if stub and stub.strip() in text:
-            text = text.replace(stub.strip(), "").strip()
-        if settings.instruction_template:
-            text = settings.instruction_template.replace("{prompt}", text)
-        user = "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
-        user = user + "\n" if user else ""
-        prefill, stop = stub, COMPLETION_STOPS
+        words, prefill = _words_and_stub(prompt_text, stub)
+        template = settings.instruction_template
+        if style == "instructcodet5p":
+            user = (template or INSTRUCT_CODET5P).replace("{prompt}", words or prompt_text)
+        elif prefill and not template and _all_in(words, stub):
+            user = ""
+        else:
+            words = template.replace("{prompt}", words) if template else words
+            user = "".join(f"# {line}".rstrip() + "\n" for line in words.splitlines())
+            user = user + "\n" if user else ""
+        stop = COMPLETION_STOPS if prefill else STUBLESS_STOPS
     return GenerationRequest(
         user=user,
         system=settings.system,
@@ -119,6 +130,23 @@ def code_request(
         draw=draw,
         seed=seed,
     )
+
+
+def _words_and_stub(prompt_text: str, stub: str) -> tuple[str, str]:
+    """A rendered prompt's words, and the code to go on from: the stub, or what the prompt keeps of it when refined."""
+    if not stub.strip():
+        return prompt_text, ""
+    first = stub.strip().splitlines()[0].rstrip()
+    lines = prompt_text.splitlines()
+    start = next((number for number, line in enumerate(lines) if line.rstrip() == first), None)
+    if start is None:
+        return prompt_text, stub
+    words = "\n".join(lines[:start]).strip()
+    return words, stub if _all_in(words, stub) else "\n".join(lines[start:]).rstrip() + "\n"
+
+
+def _all_in(words: str, stub: str) -> bool:
+    return all(line.strip() in stub for line in words.splitlines())
 
 
 def check_decoding(temperature: float, top_p: float, max_new_tokens: int) -> None:

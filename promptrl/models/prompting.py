@@ -12,12 +12,16 @@ import numpy.typing as npt
 
 from promptrl.errors import ConfigError, ModelError
 from promptrl.models.base import GenerationRequest
+from promptrl.models.chat_formats import CHAT_FORMATS, ChatFormat, chat_format_of
 from promptrl.models.decoding import Job
 from promptrl.models.formats import Style, cut_at_stop, strip_end_marks
 from promptrl.models.sampling import draw_numbers
 from promptrl.models.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
+
+_TABBED = ("codet5p", "instructcodet5p")
+_MARK = "@answer@"
 
 
 class Prompter:
@@ -38,27 +42,63 @@ class Prompter:
         self.settings = settings
         self.context = context
         self._answer_in_context = answer_in_context
-        self._is_chat = style == "chat"
-        if self._is_chat and not getattr(tokenizer, "chat_template", None):
-            logger.warning("The model %s has no chat template: requests are sent as plain text.", settings.name)
-            self._is_chat = False
+        self._style = style
+        self._template = (
+            style == "chat" and settings.chat_format == "auto" and bool(getattr(tokenizer, "chat_template", None))
+        )
+        self._format: ChatFormat | None = None
+        if style == "chat" and not self._template:
+            name = settings.name if settings.path is None else settings.path.name
+            chosen = settings.chat_format
+            self._format = chat_format_of(name) if chosen == "auto" else CHAT_FORMATS[chosen]
+            if self._format is None:
+                logger.warning("The model %s has no chat template: requests are sent as plain text.", name)
 
     def prompt_text(self, request: GenerationRequest) -> str:
-        """The exact text that the model reads."""
-        if not self._is_chat:
-            system = "" if request.system is None else request.system + "\n\n"
-            return system + request.user + request.prefill
+        """The exact text that the model reads, up to where its answer goes on."""
+        if self._template:
+            return self._from_template(request)
+        if self._format is not None:
+            gap = self._format.gap if request.prefill else ""
+            return self._format.write(request.system, request.user) + gap + request.prefill
+        system = "" if request.system is None else request.system + "\n\n"
+        return self._as_trained(system + request.user + request.prefill)
+
+    def _from_template(self, request: GenerationRequest) -> str:
         messages = [] if request.system is None else [{"role": "system", "content": request.system}]
         messages.append({"role": "user", "content": request.user})
         try:
             text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # templates are programs: what they raise is their own
             raise ModelError(f"The model's chat template refuses the request: {error}") from error
-        return text + request.prefill
+        return text + self._gap(messages, text) + request.prefill if request.prefill else text
+
+    def _gap(self, messages: list[dict[str, str]], text: str) -> str:
+        """The white space that a template puts between a request and its answer (CodeLLaMA: a space)."""
+        try:
+            whole = self.tokenizer.apply_chat_template(
+                [*messages, {"role": "assistant", "content": _MARK}], tokenize=False
+            )
+        except Exception:  # it takes no answers: then none of them tells how one begins
+            return ""
+        before = whole.partition(_MARK)[0]
+        gap = before[len(text) :] if before.startswith(text) else ""
+        return gap if gap.isspace() else ""
+
+    def _as_trained(self, text: str) -> str:
+        """CodeT5+ has seen code indented with tabs."""
+        return text.replace("    ", "\t") if self._style in _TABBED else text
+
+    def source_tokens(self, request: GenerationRequest) -> npt.NDArray[np.int64] | None:
+        """What an encoder reads where that is not the prompt: InstructCodeT5+'s holds no stub."""
+        if self._style != "instructcodet5p":
+            return None
+        encoded = self.tokenizer(self._as_trained(request.user), truncation=True, max_length=self.context)
+        return np.asarray(encoded["input_ids"], dtype=np.int64)
 
     def prompt_tokens(self, request: GenerationRequest) -> npt.NDArray[np.int64]:
         """Token ids of the prompt. A template writes its own begin token, so none is added after one."""
-        encoded = self.tokenizer(self.prompt_text(request), add_special_tokens=not self._is_chat)
+        encoded = self.tokenizer(self.prompt_text(request), add_special_tokens=not self._template)
         tokens = np.asarray(encoded["input_ids"], dtype=np.int64)
         if not len(tokens):
             raise ModelError("The request has no text: there is nothing for the model to read.")
@@ -88,6 +128,7 @@ class Prompter:
                         top_p=request.top_p,
                         numbers=draw_numbers(request),
                         ends=self._stop_check(request.stop),
+                        source=self.source_tokens(request),
                     )
                 )
             order.append(index[key])
@@ -148,4 +189,5 @@ class Prompter:
     def answer(self, job: Job, request: GenerationRequest) -> str:
         """The answer without special tokens, stop string or end marks."""
         text: str = self.tokenizer.decode(job.written, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = text.replace("\t", "    ") if self._style in _TABBED else text
         return strip_end_marks(cut_at_stop(text, request.stop)[0])

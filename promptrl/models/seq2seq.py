@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -95,19 +96,22 @@ class Seq2SeqDecoder:
             queue = [job for job in queue if id(job) not in taken]
             self._run_group(group)
 
+    def _padded(self, rows: Sequence[npt.NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+        """Tokens and mask, each (rows, longest)."""
+        ids = torch.zeros((len(rows), max(len(row) for row in rows)), dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = torch.from_numpy(row)
+            mask[number, : len(row)] = 1
+        return ids.to(self.device), mask.to(self.device)
+
     def _run_group(self, jobs: list[Job]) -> None:
-        width = max(len(job.tokens) for job in jobs)
-        ids = torch.zeros((len(jobs), width), dtype=torch.long)
-        mask = torch.zeros((len(jobs), width), dtype=torch.long)
-        for row, job in enumerate(jobs):
-            ids[row, : len(job.tokens)] = torch.from_numpy(job.tokens)
-            mask[row, : len(job.tokens)] = 1
-        ids, mask = ids.to(self.device), mask.to(self.device)
+        ids, mask = self._padded([job.tokens if job.source is None else job.source for job in jobs])
         encoded = self.model.get_encoder()(input_ids=ids, attention_mask=mask, return_dict=True)
-        start = torch.full((len(jobs), 1), self.start_id, device=self.device)
-        tokens = start
+        tokens = torch.full((len(jobs), 1), self.start_id, device=self.device)
         if self.prompts_decoder:
-            tokens = ids if bool((ids[:, 0] == self.start_id).all()) else torch.cat([start, ids], dim=1)
+            prompts, _ = self._padded([job.tokens for job in jobs])  # all of one length: nothing is padded
+            tokens = prompts if bool((prompts[:, 0] == self.start_id).all()) else torch.cat([tokens, prompts], dim=1)
         live, cache = list(jobs), None
         while live:
             extra: dict[str, Any] = {} if cache is None else {self._cache_name: cache}

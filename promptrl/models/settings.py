@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from promptrl.settings import Settings
 
 Family = Literal["auto", "causal", "seq2seq", "server"]
-PromptStyle = Literal["auto", "chat", "completion", "codet5p"]
+PromptStyle = Literal["auto", "chat", "completion", "codet5p", "instructcodet5p"]
+ChatFormatName = Literal["auto", "qwen", "codellama", "deepseek-coder"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "int8"]
 
@@ -45,6 +46,9 @@ class ModelSettings(Settings):
     """A GGUF file or a folder of weights; goes before `name`."""
     family: Family = "auto"
     prompt_style: PromptStyle = "auto"
+    chat_format: ChatFormatName = "auto"
+    """`auto`: the template that the tokenizer ships; where it ships none, the published one of the family that the
+    name tells."""
     dtype: DType = "auto"
     """`auto` on a GPU is bfloat16; on a CPU bfloat16 where the CPU multiplies it in hardware, else float32."""
     device: str = "auto"

@@ -48,9 +48,7 @@ def find_weights(settings: ModelSettings, cache_dir: Path | None) -> Weights:
         AssetError: If they are not there.
     """
     path = settings.path
-    if path is None and "/" in settings.name:
-        path = _find_hub_model(settings.name)
-    elif path is None:
+    if path is None:
         from promptrl.assets import find_model
 
         path = find_model(settings.name)
@@ -66,23 +64,6 @@ def find_weights(settings: ModelSettings, cache_dir: Path | None) -> Weights:
     elif path.suffix != ".gguf":
         raise AssetError(f"The model's path {path} is neither a folder nor a .gguf file.")
     return Weights(path, hash_weights(path, cache_dir))
-
-
-def _find_hub_model(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(
-            snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"])
-        )
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise AssetError(
-            f"The model {name} is neither in the local hub cache nor can it be fetched ({type(error).__name__}); "
-            "give model.path, a folder or GGUF file that holds it."
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"model.name is {name!r}; it must be the name of an asset or a hub id owner/name.") from error
 
 
 def hash_weights(path: Path, cache_dir: Path | None) -> str:

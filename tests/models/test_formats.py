@@ -60,6 +60,8 @@ def test_a_server_that_does_not_continue_gets_no_prefill_and_may_open_its_own_fe
         (ModelSettings(name="codellama/CodeLlama-7b-Instruct-hf"), "chat"),
         (ModelSettings(name="Salesforce/codet5p-770m-py"), "codet5p"),
         (ModelSettings(path=Path("/models/starcoder2-3b")), "completion"),
+        (ModelSettings(name="Qwen/Qwen2.5-Coder-7B"), "completion"),
+        (ModelSettings(name="Salesforce/instructcodet5p-16b"), "instructcodet5p"),
         (ModelSettings(name="codellama/CodeLlama-7b-hf", prompt_style="chat"), "chat"),
     ],
 )

@@ -49,6 +49,27 @@ def test_batched_greedy_answers_are_those_of_generate_one_at_a_time(folder: Path
         assert jobs[index].written == ids[0, width:].tolist()
 
 
+def test_encoder_and_decoder_may_read_different_texts(folder: Path) -> None:
+    loaded = model(folder, prompt_style="instructcodet5p", prompt_decoder=True, batch_size=4).load()
+    asked = [replace(request, prefill="def g(x):") for request in requests()]
+    jobs, order = loaded.prompter.make_jobs(asked)
+    loaded.decoder.run(jobs)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    plain = T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    for index, request in zip(order, asked, strict=True):
+        user, whole = (text.replace("    ", "\t") for text in (request.user, request.user + request.prefill))
+        start = torch.cat([torch.tensor([[1]]), tokenizer(whole, return_tensors="pt")["input_ids"]], dim=1)
+        with torch.inference_mode():
+            ids = plain.generate(
+                **tokenizer(user, return_tensors="pt"),
+                decoder_input_ids=start,
+                max_new_tokens=24,
+                do_sample=False,
+                eos_token_id=[0, 3],
+            )
+        assert jobs[index].written == ids[0, start.shape[1] :].tolist()
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_what_else_is_in_the_batch_changes_nothing(folder: Path, temperature: float) -> None:
     tiny = model(folder)

@@ -38,6 +38,8 @@ _CHUNK: Final = 128
 
 _PLUS_BENCHMARKS: Final = frozenset({"humaneval_plus", "mbpp_plus"})
 _PASS_AT: Final = (1, 10, 100)
+_NAMED: Final = 10
+"""How many of a list the summary in words names; the one in JSON names all."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is going on, how much of it is done, and how much there is."""
@@ -324,12 +326,19 @@ def summary_lines(summary: CheckSummary) -> list[str]:
         for k, score in (scores or {}).items():
             lines.append(f"  {k} on {name}: {score:.4f} (n = {per_task}, {summary.tasks} tasks)")
     lines.append("  samples: " + ", ".join(f"{count} {status}" for status, count in summary.statuses.items()))
-    if summary.missing:
-        lines.append(f"  counted as failed for want of a sample ({len(summary.missing)}): {', '.join(summary.missing)}")
-    if summary.left_out:
-        lines.append(f"  rows of the benchmark left out ({len(summary.left_out)}):")
-        lines += [f"    {row.task_id}: {row.reason}" for row in summary.left_out]
+    if missing := summary.missing:
+        named = ", ".join(missing[:_NAMED]) + _and_more(len(missing))
+        lines.append(f"  counted as failed for want of a sample ({len(missing)}): {named}")
+    if left_out := summary.left_out:
+        lines.append(f"  rows of the benchmark left out ({len(left_out)}):")
+        lines += [f"    {row.task_id}: {row.reason}" for row in left_out[:_NAMED]]
+        if len(left_out) > _NAMED:
+            lines.append(f"    {_and_more(len(left_out)).strip()}")
     return lines
+
+
+def _and_more(n: int) -> str:
+    return f" and {n - _NAMED} more (--json names all)" if n > _NAMED else ""
 
 
 def check_settings(*, workers: int | None = None, isolation: str = "auto") -> SandboxSettings:

@@ -59,7 +59,7 @@ def verdict_file(path: Path, *, apart_from: tuple[Path, ...]) -> Iterator[Verdic
     A device or a pipe is written to as it is.
 
     Args:
-        path: The file; its folder is made where it is missing.
+        path: The file; its folder has to be there, so that a slip of the pen makes none.
         apart_from: Files that are read meanwhile and must not be overwritten.
 
     Raises:
@@ -68,8 +68,9 @@ def verdict_file(path: Path, *, apart_from: tuple[Path, ...]) -> Iterator[Verdic
     for other in apart_from:
         if path.exists() and other.exists() and path.samefile(other):
             raise TaskError(f"{path}: the verdicts cannot be written over a file that they are made from")
+    if not path.parent.exists():
+        raise TaskError(f"{path}: cannot be written: there is no folder {path.parent}")
     with _named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         whole = not path.exists() or path.is_file()
         if path.exists() and whole:
             path.open("ab").close()  # says now if it may not be written

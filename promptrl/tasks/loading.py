@@ -69,7 +69,10 @@ def _source(name: str, path: Path | None) -> Path:
         path = path.expanduser()
         return path / filename if filename and path.is_dir() else path
     if filename is None:
-        raise ConfigError(f"benchmark {name!r} needs the path of a YAML or JSON-lines file with your tasks")
+        raise ConfigError(
+            f"benchmark {name!r} needs a YAML or JSON-lines file with your tasks: --data FILE, or data_path in a "
+            "configuration"
+        )
     if name == "apps":
         for candidate in (filename, _APPS_SAMPLE):
             try:

@@ -226,7 +226,7 @@ def test_gzipped_samples_and_many_chunks(mbpp: Benchmark, tmp_path: Path) -> Non
 def test_the_command(tmp_path: Path) -> None:
     data = write(tmp_path / "mbpp.jsonl", [*MBPP_ROWS, MBPP_ROWS[0] | {"task_id": 3, "test_list": []}])
     samples = write(tmp_path / "samples.jsonl", [{"task_id": "Mbpp/1", "solution": ADD}])
-    output = tmp_path / "new" / "verdicts.jsonl"
+    output = tmp_path / "verdicts.jsonl"
     arguments = ["check", "--benchmark", "mbpp", "--data", str(data), "--samples", str(samples)]
     result = CliRunner().invoke(app, [*arguments, "--output", str(output), "--workers", "1"])
     assert result.exit_code == 0, result.output
@@ -245,7 +245,7 @@ def test_the_command(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--benchmark", "humanevil"], "unknown benchmark 'humanevil'; allowed are humaneval"),
-        (["--benchmark", "custom"], "benchmark 'custom' needs the path"),
+        (["--benchmark", "custom"], "benchmark 'custom' needs a YAML or JSON-lines file with your tasks: --data FILE"),
         (["--benchmark", "mbpp", "--isolation", "none"], "--isolation 'none' is not allowed"),
     ],
 )
@@ -286,6 +286,42 @@ def test_a_broken_line_leaves_earlier_verdicts_alone(mbpp: Benchmark, tmp_path: 
     run_check("mbpp", samples, output=output, data=mbpp.source)
     assert json.loads(output.read_text())["status"] == "passed"
     assert {path.name for path in tmp_path.iterdir()} == {"mbpp.jsonl", "samples.jsonl", "verdicts.jsonl"}
+
+
+def test_only_the_first_of_many_missing_tasks_are_named(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"task {n}", "prompt": f"Give {n}.", "entry_point": "f", "tests": [f"assert f() == {n}"]}
+        for n in range(1, 31)
+    ]
+    data = write(tmp_path / "tasks.jsonl", rows)
+    samples = write(tmp_path / "samples.jsonl", [{"task_id": "task 3", "solution": "def f(): return 3"}])
+    arguments = ["check", "--benchmark", "custom", "--data", str(data), "--samples", str(samples)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "want of a sample (29): task 1, task 2, task 4, " in result.stdout
+    assert "task 11 and 19 more (--json names all)" in result.stdout
+    assert "task 12" not in result.stdout
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert len(found["missing"]) == 29
+
+
+def test_of_solution_and_completion_the_solution_counts(mbpp: Benchmark, tmp_path: Path) -> None:
+    # As in EvalPlus, which does not look at the completion then.
+    wrong = "def add(a, b):\n    return 9\n"
+    rows = [
+        {"task_id": "Mbpp/1", "completion": wrong, "solution": ADD},
+        {"task_id": "Mbpp/1", "completion": ADD, "solution": wrong},
+    ]
+    lines, _ = judge_rows(mbpp, tmp_path / "samples.jsonl", rows)
+    assert [line["base_status"] for line in lines] == ["pass", "fail"]
+
+
+def test_a_folder_that_is_not_there_is_not_made(mbpp: Benchmark, tmp_path: Path) -> None:
+    samples = write(tmp_path / "samples.jsonl", [{"task_id": "Mbpp/1", "solution": ADD}])
+    output = tmp_path / "verdcits" / "verdicts.jsonl"
+    with pytest.raises(TaskError, match=r"verdicts\.jsonl: cannot be written: there is no folder .*verdcits$"):
+        run_check("mbpp", samples, output=output, data=mbpp.source)
+    assert not output.parent.exists()
 
 
 @pytest.mark.parametrize("output", ["/dev/full", "folder", "file/verdicts.jsonl"])

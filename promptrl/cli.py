@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
 from promptrl.assets.commands import assets_app
 from promptrl.doctor import doctor
-from promptrl.errors import PromptRLError
+from promptrl.errors import ConfigError, PromptRLError
+
+Number = TypeVar("Number", int, float)
 
 app = typer.Typer(
     name="promptrl",
@@ -22,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(assets_app, name="assets")
+app.add_typer(cache_app, name="cache")
 app.command("doctor")(doctor)
 
 
@@ -41,11 +44,20 @@ def train(
     overrides: SetOption = None,
     output: OutputOption = None,
     resume: ResumeOption = False,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="0,1,2: a run for each, and mean scores with their interval")
+    ] = None,
 ) -> None:
     """Train a PPO agent, then evaluate it beside the baselines on held-out tasks."""
     from promptrl.config import load_config
 
     settings = load_config(config, overrides or ())  # before torch is loaded, so that a mistake is told at once
+    if seeds is not None:
+        chosen = numbers(seeds, int, "--seeds")
+        from promptrl.study import run_seeds
+
+        run_seeds(settings, chosen, output, resume=resume)
+        return
     from promptrl.experiment import run_experiment
 
     run_experiment(settings, output, resume=resume)
@@ -107,6 +119,22 @@ def report(
 
     path, episodes = report_runs(runs, output, training=training)
     typer.echo(f"report: {path} ({episodes} episodes, {path.stat().st_size / 2**20:.1f} MiB)")
+
+
+def numbers(text: str, kind: Callable[[str], Number], option: str) -> list[Number]:
+    """The numbers of an option's value, separated by commas.
+
+    Raises:
+        ConfigError: naming the option and the part that is no number.
+    """
+    found = []
+    for part in text.split(","):
+        try:
+            found.append(kind(part.strip()))
+        except ValueError as error:
+            name = "a whole number" if kind is int else "a number"
+            raise ConfigError(f"{option} {text!r}: {part.strip()!r} is not {name}; give them as in 0,1,2") from error
+    return found
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ class RunFolder:
                 )
         elif resume:
             raise RunError(f"{output} holds no run to resume (there is no config.yaml in it)")
-        elif output.exists() and (not output.is_dir() or any(output.iterdir())):
+        elif output.exists() and (not output.is_dir() or not _barely_begun(output)):
             raise RunError(f"{output} exists and is not an empty folder; give another --output")
         return cls(output)
 
@@ -88,6 +88,11 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _barely_begun(folder: Path) -> bool:
+    """Whether a folder holds nothing but what a run writes before its configuration."""
+    return all(path.name == "purpose.json" or ".partial" in path.suffixes for path in folder.iterdir())
 
 
 def read_json(path: Path) -> dict[str, Any]:

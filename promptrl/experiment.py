@@ -72,7 +72,7 @@ def run_experiment(
     console = console or Console()
     started = time.monotonic()
     folder = RunFolder.check(config, output, resume=resume, purpose=TRAINING)
-    with _workbench(folder, config, TRAINING, console, workbench) as parts:
+    with run_workbench(folder, config, TRAINING, console, workbench) as parts:
         training = _train(folder, parts, resume=resume, console=console)
         policy = kept_agent(folder.path, config.ppo)
         results = evaluate_methods(folder.path / "evaluation", parts, policy=policy, console=console)
@@ -98,7 +98,7 @@ def run_training(
     """
     console = console or Console()
     folder = RunFolder.check(config, output, resume=resume, purpose=TRAINING)
-    with _workbench(folder, config, TRAINING, console, workbench) as parts:
+    with run_workbench(folder, config, TRAINING, console, workbench) as parts:
         _train(folder, parts, resume=resume, console=console)
     return folder.path
 
@@ -121,7 +121,7 @@ def run_evaluation(
     if policy is not None:
         purpose["policy_sha256"] = hashlib.sha256(policy.read_bytes()).hexdigest()
     folder = RunFolder.check(config, output, resume=resume, purpose=purpose)
-    with _workbench(folder, config, purpose, console) as workbench:
+    with run_workbench(folder, config, purpose, console) as workbench:
         results = evaluate_methods(
             folder.path / "evaluation", workbench, policy=policy, console=console, methods=[method]
         )
@@ -148,14 +148,14 @@ def run_baselines(
     if "ppo" in config.evaluation.methods:
         make_method("ppo", MethodContext(config.environment.actions, config.seed))  # says that it needs an agent
     folder = RunFolder.check(config, output, resume=resume, purpose=BASELINES, may_add_methods=True)
-    with _workbench(folder, config, BASELINES, console, workbench) as parts:
+    with run_workbench(folder, config, BASELINES, console, workbench) as parts:
         results = evaluate_methods(folder.path / "evaluation", parts, policy=None, console=console)
         _write_results(folder, parts, results, console)
     return folder.path
 
 
 @contextmanager
-def _workbench(
+def run_workbench(
     folder: RunFolder, config: Config, purpose: dict[str, str], console: Console, shared: Workbench | None = None
 ) -> Iterator[Workbench]:
     """A workbench for a run whose folder is made once everything that the run needs has been found.

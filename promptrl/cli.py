@@ -13,6 +13,7 @@ from rich.console import Console
 from promptrl.assets.commands import assets_app
 from promptrl.doctor import doctor
 from promptrl.errors import ConfigError, PromptRLError
+from promptrl.models.commands import cache_app
 
 Number = TypeVar("Number", int, float)
 

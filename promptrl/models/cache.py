@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 _KEY_CHARS = 64
 _SUM_CHARS = 32
+_PRINT_CHARS = 16  # of a fingerprint, in a file's name
+_LEAST_PRINT_CHARS = 6  # of a fingerprint, to name one
 _HEAD_CHARS = _KEY_CHARS + 1 + _SUM_CHARS + 1
 
 
@@ -65,6 +67,26 @@ class CacheSize:
     entries: int
     damaged: int
     size_bytes: int
+
+    @property
+    def model(self) -> str:
+        """The name without the fingerprint that `CachedModel` adds to it."""
+        return self._parts[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """The first 16 hex digits of the model's fingerprint; empty in a file of another origin."""
+        return self._parts[1]
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        match = re.fullmatch(rf"(.+)-([0-9a-f]{{{_PRINT_CHARS}}})", self.name)
+        return (match[1], match[2]) if match else (self.name, "")
+
+    def is_meant_by(self, text: str) -> bool:
+        """Whether a text is the name, or the start of the fingerprint (at least 6 digits)."""
+        started = len(text) >= _LEAST_PRINT_CHARS and self.fingerprint.startswith(text.lower())
+        return text in (self.name, self.model) or started
 
 
 class _ModelFile:
@@ -261,7 +283,7 @@ class CachedModel:
     @property
     def store(self) -> str:
         """The name of this model's file in the cache."""
-        return f"{self._name}-{self.fingerprint[:16]}"
+        return f"{self._name}-{self.fingerprint[:_PRINT_CHARS]}"
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests, in order; those in the cache without the model.

@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from promptrl.errors import ModelError
 from promptrl.models import CachedModel, Generation, GenerationCache, GenerationRequest, request_key
+from promptrl.models.commands import cache_app
 
 ANSWER = Generation("return 1\n", 12, 4, "stop", 0.5)
 
@@ -198,6 +200,58 @@ def test_sizes_and_clearing_by_model(tmp_path: Path) -> None:
     assert cache.get("two/x", ["2" * 64])
     cache.clear()
     assert cache.sizes() == []
+
+
+def test_commands_list_and_clear_by_name_or_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTRL_CACHE_DIR", str(tmp_path))
+    folder = tmp_path / "generations"
+    for name in ("qwen-coder-0123456789abcdef", "qwen-coder-ffff456789abcdef", "other-aaaa456789abcdef"):
+        GenerationCache(folder).put(name, [("0" * 64, ANSWER), ("1" * 64, ANSWER)])
+    with (folder / "other-aaaa456789abcdef.jsonl").open("a") as file:
+        file.write("half a line")
+        file.write("\n")
+    run = CliRunner().invoke
+    listed = run(cache_app, ["list"]).output.splitlines()
+    assert [line.split() for line in listed[1:4]] == [
+        ["other", "aaaa456789abcdef", "2", "0.00", "1"],
+        ["qwen-coder", "0123456789abcdef", "2", "0.00", "0"],
+        ["qwen-coder", "ffff456789abcdef", "2", "0.00", "0"],
+    ]
+    assert listed[-1].startswith("6 answers, 0.00 MB in ")
+    for arguments, said in (
+        ([], "name one model"),
+        (["qwen-coder", "--all"], "name one"),
+        (["x"], "no answers of 'x'"),
+    ):
+        result = run(cache_app, ["clear", *arguments])
+        assert result.exit_code != 0
+        assert said in str(result.exception)
+    assert run(cache_app, ["clear", "ffff45"], input="n\n").exit_code != 0
+    assert len(GenerationCache(folder).sizes()) == 3
+    assert "removed" in run(cache_app, ["clear", "ffff45"], input="y\n").output
+    assert [size.fingerprint for size in GenerationCache(folder).sizes()] == ["aaaa456789abcdef", "0123456789abcdef"]
+    assert run(cache_app, ["clear", "qwen-coder", "--yes"]).exit_code == 0
+    assert [size.model for size in GenerationCache(folder).sizes()] == ["other"]
+    assert run(cache_app, ["clear", "--all", "--yes"]).exit_code == 0
+    assert "nothing is kept" in run(cache_app, ["clear", "--all", "--yes"]).output
+
+
+def test_several_processes_write_and_read_at_once(tmp_path: Path) -> None:
+    names = [f"w{number}" for number in range(4)]
+    code = WRITER.replace("while True:", "for _ in range(25):")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], stdout=subprocess.DEVNULL) for name in names
+    ]
+    keys = [f"{name}{number:0{64 - len(name)}d}" for name in names for number in range(500)]
+    reader, seen = GenerationCache(tmp_path), 0
+    while any(writer.poll() is None for writer in writers):
+        found = reader.get("m", keys)  # whatever is there at any moment is whole
+        assert all(answer.text == key * 20 for key, answer in found.items())
+        assert len(found) >= seen
+        seen = len(found)
+    assert [writer.returncode for writer in writers] == [0] * 4
+    assert len(GenerationCache(tmp_path).get("m", keys)) == len(keys) == 2000
+    assert GenerationCache(tmp_path).sizes()[0].damaged == 0
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

@@ -67,19 +67,52 @@ def train(
 @app.command("evaluate")
 def evaluate(
     method: Annotated[
-        str, typer.Option("--method", help="direct, repeat-direct, random-hybrid, ppo, or one of an installed package")
-    ],
+        str | None,
+        typer.Option(
+            "--method",
+            help="direct, repeat-direct, random-hybrid, epic, reflexion, ppo, or one of an installed package",
+        ),
+    ] = None,
     config: ConfigOption = "quickstart.yaml",
     overrides: SetOption = None,
     policy: Annotated[Path | None, typer.Option("--policy", help="a trained agent's zip, for the method ppo")] = None,
+    samples_per_task: Annotated[
+        int | None,
+        typer.Option("--samples-per-task", help="draw so many answers to each unchanged prompt, and report pass@k"),
+    ] = None,
+    temperatures: Annotated[
+        str | None, typer.Option("--temperatures", help="of the samples: 0.2,0.8; generation.temperature where unset")
+    ] = None,
+    ks: Annotated[
+        str | None, typer.Option("--k", help="of pass@k: 1,5,10; where unset also the samples per task")
+    ] = None,
     output: OutputOption = None,
     resume: ResumeOption = False,
 ) -> None:
-    """Run one method on the held-out tasks."""
+    """Run one method on the held-out tasks, or draw samples of them and report pass@k."""
     from promptrl.config import load_config
     from promptrl.methods.base import check_method
 
     settings = load_config(config, overrides or ())  # before torch is loaded, so that a mistake is told at once
+    if samples_per_task is not None:
+        from promptrl.evaluation.sampling import sampling_plan
+
+        if method not in (None, "direct") or policy is not None:
+            given = "--policy" if policy is not None else f"--method {method}"
+            raise ConfigError(f"--samples-per-task draws from the unchanged prompt and takes no {given}")
+        plan = sampling_plan(
+            samples_per_task,
+            numbers(temperatures, float, "--temperatures") if temperatures else [settings.generation.temperature],
+            numbers(ks, int, "--k") if ks else None,
+        )
+        from promptrl.sampling_run import run_sampling
+
+        run_sampling(settings, plan, output, resume=resume)
+        return
+    if temperatures is not None or ks is not None:
+        raise ConfigError("--temperatures and --k go with --samples-per-task, which is missing")
+    if method is None:
+        raise ConfigError("--method is missing: name a method, or give --samples-per-task to draw samples")
     check_method(method)
     from promptrl.experiment import run_evaluation
 

@@ -171,6 +171,32 @@ def numbers(text: str, kind: Callable[[str], Number], option: str) -> list[Numbe
     return found
 
 
+@app.command("compare")
+def compare(
+    run_dirs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="run folders of train or evaluate")],
+    fmt: Annotated[str | None, typer.Option("--format", help="md, csv, tex or all; md on the terminal")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="a folder for tables, pictures and comparison.json")
+    ] = None,
+) -> None:
+    """Compare runs on the same tasks: tables, McNemar's tests, intervals and pictures."""
+    from promptrl.evaluation.commands import run_compare
+
+    run_compare(run_dirs, fmt, output)
+
+
+@app.command("export")
+def export(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="a run folder")],
+    method: Annotated[str, typer.Option("--method", help="whose answers; one of those evaluated in the run")],
+    output: Annotated[Path, typer.Option("--output", help="the file of samples to write")],
+) -> None:
+    """Write a method's answers as samples that EvalPlus, HumanEval and promptrl check can judge."""
+    from promptrl.evaluation.commands import run_export
+
+    run_export(run_dir, method, output)
+
+
 def main() -> None:
     """Run the command line."""
     run(app)

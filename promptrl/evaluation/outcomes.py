@@ -90,7 +90,7 @@ def _outcome(task_id: str, steps: Sequence[Record]) -> TaskOutcome:
         tokens_in=sum(step["tokens_in"] + step["rewrite_tokens_in"] for step in steps),
         tokens_out=sum(step["tokens_out"] + step["rewrite_tokens_out"] for step in steps),
         seconds=sum(step["seconds"] + step["rewrite_seconds"] for step in steps),
-        capped=any(step.get("capped", False) for step in steps),
+        capped=any(step.get("capped") for step in steps),
     )
 
 

@@ -1,0 +1,409 @@
+"""A comparison's tables as Markdown, CSV and LaTeX (booktabs); n and counts stand beside every rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from promptrl.errors import RunError
+from promptrl.evaluation.comparison import Block, Comparison, Entry, Pair
+from promptrl.evaluation.statistics import CONFIDENCE, EXACT_BELOW, RESAMPLES, Interval
+
+_MARKS: Final = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
+_DASH: Final = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What stands in one place of a table; how it is marked up depends on the format."""
+
+    text: str
+    bold: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One table: a heading, columns (the first is text, the others are numbers), rows and a caption."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str
+    label: str
+
+
+def table(comparison: Comparison, fmt: str) -> str:
+    """The main table: methods by blocks, with scores, intervals and costs."""
+    if fmt == "csv":
+        return _csv([_entry_row(block, entry) for block in comparison.blocks for entry in block.entries])
+    grids = [_main_grid(block) for block in comparison.blocks]
+    return _render([*_summary_grids(comparison), *grids, *_overall_grids(comparison)], fmt)
+
+
+def pairs_table(comparison: Comparison, fmt: str) -> str:
+    """McNemar's test and the differences for every pair of methods."""
+    if fmt == "csv":
+        return _csv([row for block in comparison.blocks for pair in block.pairs for row in _pair_rows(block, pair)])
+    return _render([_pairs_grid(block) for block in comparison.blocks], fmt)
+
+
+def _main_grid(block: Block) -> Grid:
+    several = any(len(entry.seeds) > 1 for entry in block.entries)
+    capped = any(entry.capped for entry in block.entries)
+    best_strict = max(entry.strict for entry in block.entries)
+    best_soft = max(entry.soft for entry in block.entries)
+
+    def number(value: Callable[[Entry], float | None], digits: int = 0) -> Callable[[Entry], Cell]:
+        return lambda entry: Cell(_number(value(entry), digits))
+
+    columns: list[tuple[str, Callable[[Entry], Cell]]] = [
+        ("method", lambda e: Cell(e.label)),
+        ("n", lambda e: Cell(str(e.n))),
+        ("solved", lambda e: Cell(", ".join(map(str, e.solved)))),
+        (
+            "Strict Pass@1 %",
+            lambda e: Cell(_percent(e.strict), e.strict == best_strict, _mark(block.p_against_reference(e.label))),
+        ),
+        ("95 %", lambda e: Cell(_interval(e.strict_interval))),
+        ("Soft Pass@1 %", lambda e: Cell(_percent(e.soft), e.soft == best_soft)),
+        ("95 %", lambda e: Cell(_interval(e.soft_interval))),
+    ]
+    if several:
+        columns += [
+            ("IQM Strict %", lambda e: Cell(_percent(e.strict_iqm))),
+            ("over seeds 95 %", lambda e: Cell(_interval(e.strict_iqm_interval))),
+            ("IQM Soft %", lambda e: Cell(_percent(e.soft_iqm))),
+            ("over seeds 95 %", lambda e: Cell(_interval(e.soft_iqm_interval))),
+        ]
+    columns += [("misled %", lambda e: Cell(_percent(e.misled)))]
+    if capped:
+        columns += [("capped", number(lambda e: e.capped))]
+    columns += [
+        ("attempts", number(lambda e: e.attempts)),
+        ("model calls", number(lambda e: e.model_calls)),
+        ("tokens in", number(lambda e: e.tokens_in)),
+        ("tokens out", number(lambda e: e.tokens_out)),
+        ("seconds", number(lambda e: e.seconds)),
+        ("tokens per solved", number(lambda e: e.tokens_per_solved)),
+        ("seconds per solved", number(lambda e: e.seconds_per_solved, 1)),
+    ]
+    return Grid(
+        title=str(block.key),
+        columns=tuple(name for name, _ in columns),
+        rows=tuple(tuple(make(entry) for _, make in columns) for entry in block.entries),
+        caption=_caption(block, several, capped),
+        label=_slug("table", block),
+    )
+
+
+def _caption(block: Block, several: bool, capped: bool) -> str:
+    level = f"{100 * CONFIDENCE:.0f} %"
+    seeds = sorted({seed for entry in block.entries for seed in entry.seeds})
+    trained = [entry for entry in block.entries if entry.method == "ppo"]
+    rewards = ", ".join(dict.fromkeys(entry.reward for entry in trained))
+    over = "tasks, of the means over seeds" if several else "tasks"
+    parts = [
+        f"{block.key.benchmark}, n = {len(block.task_ids)} held-out tasks, protocol {block.key.protocol}, "
+        f"at most {block.horizon} attempts per task, model {block.key.backbone}, "
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        + (f", PPO trained with the {rewards} reward{'s' if ',' in rewards else ''}" if rewards else ""),
+        f"Intervals hold {level}: "
+        + (
+            f"bootstrap over {over} ({RESAMPLES} draws)"
+            if several
+            else f"Wilson's for Strict, bootstrap over tasks ({RESAMPLES} draws) for Soft"
+        ),
+        "Bold: the highest of its column, which need not be significantly higher",
+        f"Stars: McNemar against {block.reference}, Holm-adjusted over all pairs of this table, "
+        "* p < 0.05, ** p < 0.01, *** p < 0.001",
+        "misled: the answer passes the reward tests and fails report tests",
+    ]
+    if capped:
+        parts.append("capped: tasks that a cap on calls, tokens or seconds ended")
+    if several:
+        parts.append(
+            "Solved is given per seed; rates and costs are means over seeds; IQM: interquartile mean over seeds, "
+            "bootstrap over seeds"
+        )
+    parts.append(
+        "Calls and tokens include rewriting; seconds are model time as first spent, answers from the cache in full"
+    )
+    return ". ".join(parts) + "."
+
+
+def _summary_grids(comparison: Comparison) -> list[Grid]:
+    """Strict / Soft of every method in every block, where there is more than one block."""
+    if len(comparison.blocks) < 2:
+        return []
+    labels = list(dict.fromkeys(entry.label for block in comparison.blocks for entry in block.entries))
+    rows = []
+    for label in labels:
+        cells = [Cell(label)]
+        for block in comparison.blocks:
+            entry = next((entry for entry in block.entries if entry.label == label), None)
+            best = max(entry.strict for entry in block.entries)
+            text = f"{_percent(entry.strict)} / {_percent(entry.soft)}" if entry else _DASH
+            mark = _mark(block.p_against_reference(label)) if entry else ""
+            cells.append(Cell(text, entry is not None and entry.strict == best, mark))
+        rows.append(tuple(cells))
+    counts = "; ".join(f"{block.key}: n = {len(block.task_ids)}" for block in comparison.blocks)
+    return [
+        Grid(
+            title="Strict / Soft Pass@1 %",
+            columns=("method", *(f"{b.key.benchmark}, {b.key.backbone}, {b.key.protocol}" for b in comparison.blocks)),
+            rows=tuple(rows),
+            caption=f"Strict / Soft Pass@1 in percent. Bold and stars are by Strict, as in the tables below. {counts}.",
+            label="tab:summary",
+        )
+    ]
+
+
+def _overall_grids(comparison: Comparison) -> list[Grid]:
+    if not comparison.overall:
+        return []
+    return [
+        Grid(
+            title="Over all blocks of a protocol",
+            columns=("method", "protocol", "blocks", "seeds", "IQM Strict %", "95 %", "IQM Soft %", "95 %"),
+            rows=tuple(
+                (
+                    Cell(row.label),
+                    Cell(row.protocol),
+                    Cell(str(row.blocks)),
+                    Cell(str(row.seeds)),
+                    Cell(_percent(row.strict_iqm)),
+                    Cell(_interval(row.strict_interval)),
+                    Cell(_percent(row.soft_iqm)),
+                    Cell(_interval(row.soft_interval)),
+                )
+                for row in comparison.overall
+            ),
+            caption="Interquartile means over runs and blocks; the bootstrap draws runs within each block.",
+            label="tab:overall",
+        )
+    ]
+
+
+def _pairs_grid(block: Block) -> Grid:
+    several = any(len(row.runs) > 1 for row in block.series)
+    rows = tuple(
+        (
+            Cell(f"{pair.first} vs {pair.second}"),
+            Cell(str(len(block.task_ids))),
+            Cell(str(pair.test.only_first)),
+            Cell(str(pair.test.only_second)),
+            Cell(pair.test.test),
+            Cell(_p(pair.test.p_value)),
+            Cell(_p(pair.p_holm), bold=pair.p_holm < 0.05),
+            Cell(_ratio(pair.test.odds_ratio)),
+            Cell(_signed(pair.test.cohens_g, 2)),
+            Cell(_signed(100 * pair.strict_difference, 2)),
+            Cell(_interval(pair.strict_interval)),
+            Cell(_signed(100 * pair.soft_difference, 2)),
+            Cell(_interval(pair.soft_interval)),
+        )
+        for pair in block.pairs
+    )
+    votes = (
+        " With several seeds a task counts as solved where more than half of a method's seeds solve it; pairs.csv has "
+        "the test of every single seed too."
+        if several
+        else ""
+    )
+    return Grid(
+        title=str(block.key),
+        columns=(
+            *("pair", "n", "only first", "only second", "test", "p", "p (Holm)", "odds ratio", "Cohen's g"),
+            *("Δ Strict, points", "95 %", "Δ Soft, points", "95 %"),
+        ),
+        rows=rows,
+        caption=(
+            f"McNemar's test on the same {len(block.task_ids)} tasks ({block.key}): exact below {EXACT_BELOW} "
+            "discordant pairs, chi-squared with continuity correction from there on; Holm over the "
+            f"{len(block.pairs)} pairs, bold below 0.05. Differences are first less second, in percentage points, with "
+            f"paired bootstrap intervals over tasks ({RESAMPLES} draws).{votes}"
+        ),
+        label=_slug("pairs", block),
+    )
+
+
+def _entry_row(block: Block, entry: Entry) -> dict[str, object]:
+    return {
+        "benchmark": block.key.benchmark,
+        "backbone": block.key.backbone,
+        "protocol": block.key.protocol,
+        "horizon": block.horizon,
+        "method": entry.label,
+        "reward": entry.reward if entry.method == "ppo" else None,
+        "seeds": " ".join(map(str, entry.seeds)),
+        "n": entry.n,
+        "solved": " ".join(map(str, entry.solved)),
+        "strict": entry.strict,
+        **_ends("strict", entry.strict_interval),
+        "soft": entry.soft,
+        **_ends("soft", entry.soft_interval),
+        "strict_iqm": entry.strict_iqm,
+        **_ends("strict_iqm", entry.strict_iqm_interval),
+        "soft_iqm": entry.soft_iqm,
+        **_ends("soft_iqm", entry.soft_iqm_interval),
+        "some_step_solved": entry.some_step_solved,
+        "misled": entry.misled,
+        "capped": entry.capped,
+        "attempts": entry.attempts,
+        "model_calls": entry.model_calls,
+        "cached_calls": entry.cached_calls,
+        "tokens_in": entry.tokens_in,
+        "tokens_out": entry.tokens_out,
+        "seconds": entry.seconds,
+        "tokens_per_solved": entry.tokens_per_solved,
+        "seconds_per_solved": entry.seconds_per_solved,
+        "reference": block.reference,
+        "p_holm_against_reference": block.p_against_reference(entry.label),
+    }
+
+
+def _pair_rows(block: Block, pair: Pair) -> list[dict[str, object]]:
+    """The row of the pair, with seed `all`, and one for each seed that both have."""
+    rows = []
+    for seed, test, p_holm in [
+        ("all", pair.test, pair.p_holm),
+        *((str(single.seed), single.test, single.p_holm) for single in pair.per_seed),
+    ]:
+        whole = seed == "all"
+        rows.append(
+            {
+                "benchmark": block.key.benchmark,
+                "backbone": block.key.backbone,
+                "protocol": block.key.protocol,
+                "first": pair.first,
+                "second": pair.second,
+                "seed": seed,
+                "n": len(block.task_ids),
+                "both": test.both,
+                "only_first": test.only_first,
+                "only_second": test.only_second,
+                "neither": test.neither,
+                "test": test.test,
+                "p": test.p_value,
+                "p_holm": p_holm,
+                "odds_ratio": test.odds_ratio,
+                "cohens_g": test.cohens_g,
+                "strict_difference": pair.strict_difference if whole else None,
+                **_ends("strict_difference", pair.strict_interval if whole else None),
+                "soft_difference": pair.soft_difference if whole else None,
+                **_ends("soft_difference", pair.soft_interval if whole else None),
+            }
+        )
+    return rows
+
+
+def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
+    return {f"{name}_low": interval.low if interval else None, f"{name}_high": interval.high if interval else None}
+
+
+def _csv(rows: Sequence[dict[str, object]]) -> str:
+    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+
+
+def _render(grids: Sequence[Grid], fmt: str) -> str:
+    makers = {"md": _markdown, "tex": _latex}
+    if fmt not in makers:
+        raise RunError(f"format {fmt!r} is unknown; allowed are md, csv, tex")
+    return "\n".join(makers[fmt](grid, heading=len(grids) > 1) for grid in grids)
+
+
+def _markdown(grid: Grid, *, heading: bool) -> str:
+    def cell(value: Cell) -> str:
+        text = value.text.replace("|", "\\|")
+        return (f"**{text}**" if value.bold else text) + value.mark.replace("*", "\\*")
+
+    lines = [f"## {grid.title}", ""] if heading else []
+    lines += ["| " + " | ".join(grid.columns) + " |", "| --- |" + " ---: |" * (len(grid.columns) - 1)]
+    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in grid.rows]
+    return "\n".join([*lines, "", grid.caption.replace("*", "\\*"), ""])
+
+
+def _latex(grid: Grid, *, heading: bool) -> str:
+    def cell(value: Cell) -> str:
+        text = escape_latex(value.text)
+        return (f"\\textbf{{{text}}}" if value.bold else text) + (f"$^{{{value.mark}}}$" if value.mark else "")
+
+    lines = [
+        "\\begin{table*}[t]",
+        "  \\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
+        f"  \\caption{{{escape_latex(grid.caption)}}}",
+        f"  \\label{{{grid.label}}}",
+        f"  \\begin{{tabular}}{{l{'r' * (len(grid.columns) - 1)}}}",
+        "    \\toprule",
+        "    " + " & ".join(map(escape_latex, grid.columns)) + " \\\\",
+        "    \\midrule",
+        *("    " + " & ".join(map(cell, row)) + " \\\\" for row in grid.rows),
+        "    \\bottomrule",
+        "  \\end{tabular}",
+        "\\end{table*}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+_LATEX: Final = {
+    **{char: f"\\{char}" for char in "&%$#_{}"},
+    "\\": "\\textbackslash{}",
+    "~": "\\textasciitilde{}",
+    "^": "\\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "Δ": "$\\Delta$",
+    "∞": "$\\infty$",
+    "−": "$-$",
+    "–": "--",
+}
+
+
+def escape_latex(text: str) -> str:
+    """A text such that LaTeX prints it as it is."""
+    return "".join(_LATEX.get(char, char) for char in text)
+
+
+def _slug(kind: str, block: Block) -> str:
+    parts = (block.key.benchmark, block.key.backbone.split(" ")[0], block.key.protocol)
+    return f"tab:{kind}-" + "-".join("".join(c if c.isalnum() else "-" for c in part) for part in parts)
+
+
+def _mark(p_value: float | None) -> str:
+    return "" if p_value is None else next((mark for bound, mark in _MARKS if p_value < bound), "")
+
+
+def _percent(value: float | None) -> str:
+    return _DASH if value is None else f"{100 * value:.2f}"
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return _DASH
+    low, high = (_minus(f"{round(100 * end, 1) + 0.0:.1f}") for end in (interval.low, interval.high))  # + 0.0: no −0.0
+    return f"[{low}, {high}]"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return _DASH if value is None else f"{value:.{digits}f}"
+
+
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _ratio(value: float) -> str:
+    return _DASH if math.isnan(value) else "∞" if math.isinf(value) else f"{value:.2f}"
+
+
+def _signed(value: float, digits: int) -> str:
+    return _DASH if math.isnan(value) else _minus(f"{value:+.{digits}f}")
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")

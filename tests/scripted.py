@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptrl.execution import Judge, SandboxSettings
-from promptrl.models.base import Generation, GenerationRequest
+from promptrl.models.base import CodeModel, Generation, GenerationRequest
 from promptrl.refinement.engine import EpisodeSettings, GenerationSettings, RefinementEngine
 from promptrl.refinement.operators import OperatorContext, OperatorSettings, make_operators
 from promptrl.tasks.task import CallTest, Task, TestSuite
@@ -105,13 +105,14 @@ def make_engine(
     judge: Judge,
     *,
     rewrite: Answer = lambda request: " Add the number to `x` and return it.",
+    rewriter: CodeModel | None = None,
     actions: Sequence[str] = ("direct", "lexical", "semantic"),
     operators: OperatorSettings | None = None,
     seed: int = 0,
     **episode: object,
 ) -> RefinementEngine:
     encoder = HashingEncoder()
-    context = OperatorContext(ScriptedModel(rewrite), encoder, operators or OperatorSettings(), seed)
+    context = OperatorContext(rewriter or ScriptedModel(rewrite), encoder, operators or OperatorSettings(), seed)
     return RefinementEngine(
         coder=ScriptedModel(answer),
         request_format=request_format,

@@ -12,7 +12,7 @@ import numpy as np
 from promptrl.execution.verdict import Outcome, Verdict
 from promptrl.models.base import Generation
 from promptrl.refinement.prompt import Prompt
-from promptrl.tasks.task import AssertTest, CallTest, Comparison, StdinTest, Task, Test, TestSuite
+from promptrl.tasks.task import AssertTest, CallTest, Comparison, PytestTest, StdinTest, Task, Test, TestSuite
 
 # Values can be huge; reprlib looks only at as much of them as it shows.
 _REPR = reprlib.Repr()
@@ -114,6 +114,8 @@ def failure_text(step: Step, suite: TestSuite) -> str:
                 shown = f"{source.strip()} should hold"
             case StdinTest(stdin=stdin):
                 shown = f"for input {_short(stdin)} it should print {_short(test.expected_stdout)}"
+            case PytestTest(node_id=node_id):
+                shown = f"{node_id} should pass"
         return f"{shown}; {result.outcome.value}" + (f": {_short_text(result.detail)}" if result.detail else "")
     return ""
 
@@ -128,7 +130,7 @@ def feedback(step: Step, suite: TestSuite, *, most: int, entry_point: str | None
         entry_point: the function's name.
     """
     if step.code is None:
-        return "The answer held no code."
+        return "No code could be read: it is missing, cut off, or not valid Python."
     verdict = step.verdict
     pairs = list(zip(suite, verdict.results, strict=True))
     passed = [_shown(test, entry_point) for test, result in pairs if result.outcome is Outcome.PASSED]
@@ -159,6 +161,8 @@ def _shown(test: Test, entry_point: str | None) -> str:
             return _short_text(source.strip(), 400)
         case StdinTest(stdin=stdin, expected_stdout=stdout):
             return f"input {_short(stdin)} prints {_short(stdout)}"
+        case PytestTest(node_id=node_id):
+            return node_id
 
 
 def _short(value: object) -> str:

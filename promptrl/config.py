@@ -66,7 +66,18 @@ class EvaluationSettings(Settings):
     methods: tuple[str, ...] = ("direct", "repeat-direct", "random-hybrid", "ppo")
     budget: Budget = Field(Budget(), description="what each method may spend per task")
     batch_size: int = Field(32, ge=1, description="episodes that run at once")
+    workers: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="episodes in flight, in the place of batch_size, and as many requests at a server at once",
+    )
     deterministic: bool = Field(True, description="whether PPO takes its likeliest action")
+
+    @property
+    def at_once(self) -> int:
+        """How many episodes run at once."""
+        return self.batch_size if self.workers is None else self.workers
 
     @field_validator("methods")
     @classmethod
@@ -242,6 +253,8 @@ def _explain(error: ValidationError) -> str:
         message = f"input should be a mapping of {', '.join(_fields_at(location))}"
     if not location:
         return message
+    if location[-1] == "api_key_env":  # what was put there by mistake may be the key itself: it is not repeated
+        return f"{key}: must be the name of an environment variable"
     return f"{key} is {first['input']!r}: {message[:1].lower()}{message[1:]}"
 
 

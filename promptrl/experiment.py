@@ -213,7 +213,7 @@ def evaluate_methods(
                     budget=budget,
                     meter=meter,
                     state=config.environment.state,
-                    batch_size=config.evaluation.batch_size,
+                    batch_size=config.evaluation.at_once,
                     resume=True,
                     on_progress=lambda done, total, advance=advance: advance(done, {}),  # type: ignore[misc]
                 )
@@ -339,7 +339,7 @@ def _validator(workbench: Workbench) -> Validator | None:
         seed=config.seed,
         state=config.environment.state,
         deterministic=config.evaluation.deterministic,
-        batch_size=config.evaluation.batch_size,
+        batch_size=config.evaluation.at_once,
     )
 
 

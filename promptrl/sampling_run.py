@@ -68,7 +68,7 @@ def run_sampling(
                     plan,
                     temperature,
                     path,
-                    batch_size=config.evaluation.batch_size,
+                    batch_size=config.evaluation.at_once,
                     on_progress=lambda done, _, advance=advance: advance(done, {}),  # type: ignore[misc]
                 )
             write_samples(read_records(path), folder.path / f"samples_t{temperature:g}.jsonl", tasks)

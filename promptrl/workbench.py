@@ -15,7 +15,7 @@ from promptrl.envs.env import PromptRefinementEnv
 from promptrl.envs.vector_env import PromptRefinementVectorEnv, StepHook
 from promptrl.errors import ConfigError
 from promptrl.execution import Judge, resolve_expected
-from promptrl.models import CodeModel, PromptEncoder, code_request, load_model
+from promptrl.models import CodeModel, ModelSettings, PromptEncoder, code_request, load_model
 from promptrl.refinement.engine import RefinementEngine
 from promptrl.refinement.operators import OperatorContext, make_operators
 from promptrl.tasks import Splits, load_splits
@@ -83,13 +83,21 @@ class Workbench:
 
     @cached_property
     def coder(self) -> CodeModel:
-        return load_model(self.config.model, cache_dir=cache_dir(), use_cache=self.config.cache)
+        return self._model(self.config.model)
 
     @cached_property
     def rewriter(self) -> CodeModel:
         if self.config.rewriter is None:
             return self.coder
-        return load_model(self.config.rewriter, cache_dir=cache_dir(), use_cache=self.config.cache)
+        return self._model(self.config.rewriter)
+
+    def _model(self, settings: ModelSettings) -> CodeModel:
+        """A model; a server is asked as much at once as `evaluation.workers` says, where that is more."""
+        workers = self.config.evaluation.workers or 0
+        if settings.family == "server" and workers > settings.server.concurrency:
+            server = settings.server.model_copy(update={"concurrency": workers})
+            settings = settings.model_copy(update={"server": server})
+        return load_model(settings, cache_dir=cache_dir(), use_cache=self.config.cache)
 
     @cached_property
     def encoder(self) -> PromptEncoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from promptrl.models.base import CodeModel, FinishReason, Generation, GenerationRequest
+from promptrl.models.base import CodeModel, FinishReason, Generation, GenerationRequest, PartialModelError
 from promptrl.models.cache import CachedModel, CacheSize, GenerationCache, request_key
 from promptrl.models.formats import code_request, resolve_style
 from promptrl.models.loading import load_model
@@ -22,6 +22,7 @@ __all__ = [
     "GenerationCache",
     "GenerationRequest",
     "ModelSettings",
+    "PartialModelError",
     "PromptEncoder",
     "ServerSettings",
     "code_request",

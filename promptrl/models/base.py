@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
+
+from promptrl.errors import ModelError
 
 FinishReason = Literal["stop", "length"]
 
@@ -43,6 +45,14 @@ class Generation:
     finish_reason: FinishReason
     seconds: float = 0.0
     cached: bool = False
+
+
+class PartialModelError(ModelError):
+    """Some of a call's requests failed; `answers` holds those that did not, by their place in the call."""
+
+    def __init__(self, message: str, answers: Mapping[int, Generation]) -> None:
+        super().__init__(message)
+        self.answers = dict(answers)
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from promptrl.errors import ModelError
-from promptrl.models.base import CodeModel, Generation, GenerationRequest
+from promptrl.models.base import CodeModel, Generation, GenerationRequest, PartialModelError
 
 if os.name == "posix":
     import fcntl
@@ -289,7 +289,7 @@ class CachedModel:
         """Answer all requests, in order; those in the cache without the model.
 
         Raises:
-            ModelError: From the model; what it had answered in earlier calls stays kept, an error never is.
+            ModelError: From the model; what it had answered by then stays kept, an error never is.
         """
         keys = [request_key(self.fingerprint, request) for request in requests]
         known = self.cache.get(self.store, set(keys))
@@ -298,7 +298,12 @@ class CachedModel:
             if key not in known:
                 missing.setdefault(key, request)
         if missing:
-            fresh = self.model.generate(list(missing.values()))
+            try:
+                fresh = self.model.generate(list(missing.values()))
+            except PartialModelError as error:
+                asked = list(missing)
+                self.cache.put(self.store, [(asked[index], answer) for index, answer in error.answers.items()])
+                raise
             answered = list(zip(missing, fresh, strict=True))
             self.cache.put(self.store, answered)
             known.update(answered)

@@ -8,15 +8,16 @@ import json
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import httpx
 
 from promptrl.errors import ConfigError, ModelError
-from promptrl.models.base import FinishReason, Generation, GenerationRequest
+from promptrl.models.base import FinishReason, Generation, GenerationRequest, PartialModelError
 from promptrl.models.formats import check_decoding, cut_at_stop, resolve_style, strip_end_marks
 from promptrl.models.settings import ModelSettings
 
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504}
 _LONGEST_WAIT = 120.0  # seconds; a server that asks for more is treated as gone
+_LONGEST_BACKOFF = 60.0  # seconds between two tries where the server names no time
 _VERSION = 1
 
 
@@ -47,6 +49,11 @@ class ServerModel:
             url = httpx.URL(self.server.base_url)
         except httpx.InvalidURL:
             url = httpx.URL("")
+        if url.userinfo or url.query:  # it would stand in messages and in the run's configuration
+            raise ConfigError(
+                "model.server.base_url holds a password or a query; give the address alone, and the key in the "
+                f"environment variable {self.server.api_key_env}."
+            )
         if url.scheme not in ("http", "https") or not url.host:
             raise ConfigError(
                 f"model.server.base_url is {self.server.base_url!r}; it must be an http or https address, "
@@ -72,31 +79,50 @@ class ServerModel:
 
         Raises:
             ConfigError: For a decoding setting that cannot be meant.
-            ModelError: If the server stays away or refuses; never an empty answer in place of an error.
+            ModelError: If the server stays away or refuses; never an empty answer in place of an error. After the
+                first failure nothing more is sent or tried again; what was answered by then is in the error
+                (`PartialModelError`).
         """
         for request in requests:
             check_decoding(request.temperature, request.top_p, request.max_new_tokens)
         if not requests:
             return []
-        key = os.environ.get(self.server.api_key_env, "")
+        key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=self.server.concurrency)
         executor = ThreadPoolExecutor(self.server.concurrency, thread_name_prefix="server")
+        given_up = threading.Event()
         with httpx.Client(headers=headers, timeout=self.server.timeout, limits=limits) as client:
-            futures = [executor.submit(self._ask, client, request, key) for request in requests]
+            futures = [executor.submit(self._ask, client, request, key, given_up) for request in requests]
             try:
-                return [future.result() for future in futures]
+                wait(futures, return_when=FIRST_EXCEPTION)
+                if any(future.done() and future.exception() for future in futures):
+                    given_up.set()
+                    wait([future for future in futures if not future.cancel()])
             finally:  # at an error or Ctrl-C nothing more is sent
+                given_up.set()
                 executor.shutdown(wait=False, cancel_futures=True)
+        return _collect(requests, futures)
 
-    def _ask(self, client: httpx.Client, request: GenerationRequest, key: str) -> Generation:
+    def _key(self) -> str:
+        """The key, from the environment.
+
+        Raises:
+            ConfigError: If it cannot stand in a header; it is not shown.
+        """
+        key = os.environ.get(self.server.api_key_env, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(f"The key in {self.server.api_key_env} holds characters that no key has.")
+        return key
+
+    def _ask(self, client: httpx.Client, request: GenerationRequest, key: str, given_up: threading.Event) -> Generation:
         started = time.perf_counter()
         path = "/chat/completions" if self.server.api == "chat" else "/completions"
         url = self.server.base_url.rstrip("/") + path
         body = self._body(request)
         reason = ""
         for attempt in range(self.server.retries + 1):
-            wait = self.server.backoff * 2**attempt * random.uniform(1.0, 1.25)
+            pause = min(self.server.backoff * 2**attempt, _LONGEST_BACKOFF)
             try:
                 response = client.post(url, json=body)
             except httpx.TransportError as error:
@@ -107,13 +133,16 @@ class ServerModel:
                 reason = f"status {response.status_code}: {_message_of(response)}"
                 if response.status_code not in _TRANSIENT:
                     break
-                wait = _retry_after(response) or wait
+                pause = _retry_after(response) or pause
             if attempt < self.server.retries:
-                if wait > _LONGEST_WAIT:
-                    reason += f" (asks to wait {wait:.0f} s)"
+                if pause > _LONGEST_WAIT:
+                    reason += f" (asks to wait {pause:.0f} s)"
                     break
-                logger.info("The server %s is asked again in %.1f s (%s).", url, wait, _without(key, reason))
-                time.sleep(wait)
+                # Of many that were turned away together not all come back together.
+                pause *= random.uniform(1.0, 1.25)
+                logger.info("The server %s is asked again in %.1f s (%s).", url, pause, _without(key, reason))
+                if given_up.wait(pause):
+                    break
         raise ModelError(f"The server {url} gave no answer: {_without(key, reason)}")
 
     def _body(self, request: GenerationRequest) -> dict[str, Any]:
@@ -155,6 +184,38 @@ class ServerModel:
         text, stopped = cut_at_stop(text, request.stop)
         reason: FinishReason = "stop" if stopped or said == "stop" else "length"
         return Generation(strip_end_marks(text), tokens_in, tokens_out, reason, seconds)
+
+
+def _collect(requests: Sequence[GenerationRequest], futures: Sequence[Future[Generation]]) -> list[Generation]:
+    """The answers in order.
+
+    Raises:
+        ModelError: The one request's own.
+        PartialModelError: Naming how many of several failed and the first of them, with the answers of the others.
+    """
+    answers: dict[int, Generation] = {}
+    failures: dict[int, BaseException] = {}
+    for index, future in enumerate(futures):
+        if future.cancelled():
+            continue
+        error = future.exception()
+        if error is None:
+            answers[index] = future.result()
+        else:
+            failures[index] = error
+    if not failures:
+        return [answers[index] for index in range(len(requests))]
+    first = min(failures)
+    if len(requests) == 1 or not isinstance(failures[first], ModelError):
+        raise failures[first]
+    unsent = len(requests) - len(answers) - len(failures)
+    text = " ".join(requests[first].user.split())
+    raise PartialModelError(
+        f"{len(failures)} of {len(requests)} requests failed"
+        + (f" and {unsent} were not sent any more" if unsent else "")
+        + f"; request {first + 1} ({text[:60]!r}): {failures[first]}",
+        answers,
+    ) from failures[first]
 
 
 def _seed_of(request: GenerationRequest) -> int:

@@ -26,7 +26,8 @@ class ServerSettings(Settings):
     api: Literal["chat", "completions"] = "chat"
     continues_prefill: bool = False
     """Whether a last message of the assistant is continued (vLLM, SGLang, llama.cpp) rather than answered."""
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "OPENAI_API_KEY"
+    """The variable's name, never the key itself."""
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 8
     """Requests in flight at once."""
     timeout: Annotated[float, Field(gt=0)] = 300.0

@@ -6,13 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from promptrl.config import Config, parse_config
 from promptrl.errors import ConfigError, ModelError
-from promptrl.models import GenerationRequest, ModelSettings, ServerSettings
+from promptrl.models import (
+    CachedModel,
+    GenerationCache,
+    GenerationRequest,
+    ModelSettings,
+    PartialModelError,
+    ServerSettings,
+)
 from promptrl.models.server import ServerModel
+from promptrl.workbench import Workbench
 
 Reply = tuple[int, dict[str, str], Any]
 
@@ -161,6 +171,76 @@ def test_the_key_is_sent_and_never_shown(
         script.model(api_key_env="MY_KEY", retries=1).generate([GenerationRequest("q")])
     assert script.headers[0]["Authorization"] == "Bearer sk-very-secret"
     assert "sk-very-secret" not in str(caught.value) + caplog.text
+
+
+def test_what_was_answered_before_a_failure_is_kept_and_the_failure_named(serve: Any, tmp_path: Path) -> None:
+    broken = {"q2"}
+
+    def reply(number: int, body: dict[str, Any]) -> Reply:
+        text = body["messages"][-1]["content"]
+        return (400, {}, {"error": "bad word"}) if text in broken else chat(text.upper())
+
+    script = serve(reply)
+    inner = script.model(concurrency=1)
+    asked = [GenerationRequest(f"q{number}") for number in range(5)]
+    with pytest.raises(PartialModelError, match=r"1 of 5 requests failed.*; request 3 \('q2'\): .*bad word") as caught:
+        CachedModel(inner, GenerationCache(tmp_path)).generate(asked)
+    assert {0, 1} <= set(caught.value.answers) <= {0, 1, 3, 4}
+    broken.clear()
+    sent = len(script.bodies)
+    model = CachedModel(inner, GenerationCache(tmp_path))
+    assert [answer.text for answer in model.generate(asked)] == ["Q0", "Q1", "Q2", "Q3", "Q4"]
+    assert model.hits == len(caught.value.answers)
+    assert len(script.bodies) - sent == 5 - len(caught.value.answers)
+
+
+def test_a_failure_ends_the_waiting_of_the_others(serve: Any) -> None:
+    def reply(number: int, body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["content"] == "wait":
+            return 429, {"Retry-After": "100"}, {}
+        return 400, {}, {"error": "no"}
+
+    with pytest.raises(PartialModelError, match="2 of 2 requests failed"):
+        serve(reply).model(concurrency=2).generate([GenerationRequest("wait"), GenerationRequest("x")])
+
+
+def test_addresses_and_keys_that_would_be_shown_are_refused(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = serve(lambda number, body: chat("x"))
+    for address in ("http://user:sk-secret@localhost/v1", "http://localhost/v1?key=sk-secret"):
+        with pytest.raises(ConfigError, match="holds a password or a query") as caught:
+            script.model(base_url=address)
+        assert "sk-secret" not in str(caught.value)
+    monkeypatch.setenv("MY_KEY", "sk-sécret")
+    with pytest.raises(ConfigError, match="MY_KEY holds characters") as caught:
+        script.model(api_key_env="MY_KEY").generate([GenerationRequest("q")])
+    assert "cret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="api_key_env: must be the name") as caught:
+        parse_config({"model": {"server": {"api_key_env": "sk-secret"}}})
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_the_key_is_in_no_configuration_fingerprint_or_kept_answer(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = serve(lambda number, body: chat("x")).model(api_key_env="MY_KEY")
+    before = model.fingerprint
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
+    assert model.fingerprint == before
+    CachedModel(model, GenerationCache(tmp_path)).generate([GenerationRequest("q")])
+    assert "sk-very-secret" not in next(tmp_path.iterdir()).read_text()
+    assert "sk-very-secret" not in Config(model=model.settings).to_yaml() + repr(model.settings)
+
+
+@pytest.mark.parametrize(("workers", "concurrency"), [(None, 8), (4, 8), (64, 64)])
+def test_workers_of_an_evaluation_ask_a_server_as_wide(workers: int | None, concurrency: int) -> None:
+    server = {"base_url": "http://localhost:1/v1", "model": "m"}
+    config = parse_config(
+        {"model": {"family": "server", "server": server}, "cache": False, "evaluation": {"workers": workers}}
+    )
+    coder = Workbench(config).coder
+    assert isinstance(coder, ServerModel)
+    assert coder.server.concurrency == concurrency
+    assert config.evaluation.at_once == (workers or config.evaluation.batch_size)
 
 
 def test_answers_are_cut_at_stops_and_end_marks(serve: Any) -> None:

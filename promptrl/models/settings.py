@@ -33,7 +33,7 @@ class ServerSettings(Settings):
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds until one try is given up."""
     retries: Annotated[int, Field(ge=0, le=20)] = 5
-    """Further tries after the first, for status 408, 409, 429 and 5xx and for broken connections."""
+    """Further tries after the first, for status 408, 409, 425, 429, 500, 502, 503, 504 and for broken connections."""
     backoff: Annotated[float, Field(gt=0)] = 1.0
     """Seconds before the second try; doubled for each one after, unless the server names a time."""
 
@@ -98,4 +98,9 @@ class ModelSettings(Settings):
             raise ValueError("family 'server' needs server.base_url and server.model")
         if self.family == "server" and self.quantization != "none":
             raise ValueError("quantization is the server's own matter; leave it at 'none' for family 'server'")
+        if self.family == "server" and self.prompt_style != "auto":
+            # A chat's template is the server's to write, and a stub in a chat message is not gone on from.
+            wanted = "chat" if self.prompt_style == "chat" else "completions"
+            if self.server.api != wanted:
+                raise ValueError(f"prompt_style {self.prompt_style!r} needs server.api {wanted!r}")
         return self

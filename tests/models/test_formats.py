@@ -77,6 +77,12 @@ def test_style_is_told_from_the_configuration(settings: ModelSettings, style: st
         {"temperature": 0.2},
         {"batch_size": 0},
         {"family": "server"},
+        {
+            "family": "server",
+            "server": {"base_url": "http://localhost/v1", "model": "m"},
+            "prompt_style": "completion",
+        },
+        {"chat_format": "vicuna"},
         {"dtype": "int4"},
     ],
 )

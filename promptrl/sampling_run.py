@@ -28,6 +28,7 @@ from promptrl.evaluation.sampling_tables import markdown_sampling_table, print_s
 from promptrl.experiment import run_workbench, versions
 from promptrl.progress import progress_bar
 from promptrl.run_folder import RunFolder
+from promptrl.workbench import Workbench
 
 
 def run_sampling(
@@ -37,6 +38,7 @@ def run_sampling(
     *,
     resume: bool = False,
     console: Console | None = None,
+    workbench: Workbench | None = None,
 ) -> Path:
     """Draw the plan's samples of every test task, judge them, and leave records, samples files and table.
 
@@ -46,6 +48,7 @@ def run_sampling(
         output: the run folder; a new one under `runs/` where unset.
         resume: go on with the sweep that `output` holds.
         console: where progress and the table go; standard output where unset.
+        workbench: the run's parts, where they are shared; whoever made them closes them.
 
     Returns:
         The run folder.
@@ -55,8 +58,8 @@ def run_sampling(
     """
     console = console or Console()
     folder = RunFolder.check(config, output, resume=resume, purpose=plan.purpose)
-    with run_workbench(folder, config, plan.purpose, console) as workbench:
-        engine, tasks = workbench.engine(), workbench.tasks("test")
+    with run_workbench(folder, config, plan.purpose, console, workbench) as parts:
+        engine, tasks = parts.engine(), parts.tasks("test")
         scores: list[SuiteScore] = []
         for temperature in plan.temperatures:
             path = sample_path(folder.path / "sampling", temperature)
@@ -80,7 +83,7 @@ def run_sampling(
             {
                 "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
                 "config": config.model_dump(mode="json"),
-                "versions": versions(workbench),
+                "versions": versions(parts),
                 "sampling": [asdict(score) for score in scores],
                 "spent": [_spent(folder.path, temperature) for temperature in plan.temperatures],
             },

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import shutil
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from promptrl.envs import PromptRefinementVectorEnv
+from promptrl.envs.sb3 import SB3VecEnv
 from promptrl.errors import ConfigError, RunError
 from promptrl.execution import Judge
 from promptrl.methods import MethodContext, make_method
 from promptrl.methods.ppo import PPOSettings, train
+from promptrl.methods.ppo_state import normalized
+from promptrl.methods.validation import Validator
 from promptrl.models.base import GenerationRequest
+from promptrl.refinement.episode import Episode, Proposal, Step
 from tests.scripted import make_engine, make_task, number_of, right, wrong
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -59,6 +70,36 @@ def test_ppo_learns_the_one_action_that_pays(judge: Judge, tmp_path: Path) -> No
     episodes = [slot.current() for slot in env.slots]
     assert method.choose(episodes, observations) == [2] * 8
     assert agent.num_timesteps == 384
+
+
+class Way:
+    """An operator whose prompt says which of several ways was chosen."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def propose(self, episodes: Sequence[Episode]) -> list[Proposal]:
+        return [Proposal(e.original.with_instruction(f"Add something in way {self.number}.")) for e in episodes]
+
+
+@pytest.mark.parametrize("paying", range(3))
+def test_ppo_learns_whichever_action_pays(judge: Judge, tmp_path: Path, paying: int) -> None:
+    """The identity test: what the agent has to learn is one number."""
+
+    def answer(request: GenerationRequest) -> str:
+        number = number_of(request)
+        return right(number) if f"way {paying}" in request.user else wrong(number)
+
+    engine = make_engine(answer, judge, horizon=2)
+    engine.operators = {action: Way(number) for number, action in enumerate(engine.actions)}
+    env = PromptRefinementVectorEnv(engine, TASKS, num_envs=16)
+    settings = PPOSettings(
+        total_timesteps=512, n_envs=16, n_steps=8, batch_size=64, n_epochs=8, learning_rate=5e-3, ent_coef=0.0
+    )
+    train(env, settings, tmp_path, seed=0)
+    observations, _ = env.reset(seed=1)
+    method = make_method("ppo", MethodContext(engine.actions, 0, tmp_path / "agent.zip"))
+    assert method.choose([slot.current() for slot in env.slots], observations) == [paying] * 16
 
 
 def test_a_resumed_run_ends_with_the_same_numbers(judge: Judge, tmp_path: Path) -> None:
@@ -179,6 +220,146 @@ def test_a_moved_run_logs_where_it_is_and_loses_no_scalar(judge: Judge, tmp_path
         tags = ("train/value_loss", "rollout/soft_pass_at_1", "actions/direct_share")
         scalars.append({tag: {e.step: e.value for e in events.Scalars(tag)} for tag in tags})
     assert scalars[0] == scalars[1]
+
+
+def test_every_scalar_is_what_its_name_says(judge: Judge, tmp_path: Path) -> None:
+    """Read from the event file, and computed anew from the steps."""
+    rows: list[tuple[int, Episode, Step]] = []
+    env = make_env(judge)
+    env.on_step = lambda index, episode, step: rows.append((index, episode, step))
+    coder = env.engine.coder
+    env.engine.coder = SimpleNamespace(  # every first draw from a cache
+        generate=lambda asked: [
+            replace(g, cached=r.draw == 0) for r, g in zip(asked, coder.generate(asked), strict=True)
+        ]
+    )
+    validator = Validator(make_engine(only_rewritten, judge), TASKS[:2], seed=0)
+    train(env, SMALL.model_copy(update={"eval_freq": 16}), tmp_path, seed=0, validator=validator)
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "ppo_0"))
+    events.Reload()
+    logged: dict[int, dict[str, float]] = defaultdict(dict)
+    for tag in events.Tags()["scalars"]:
+        for event in events.Scalars(tag):
+            logged[event.step][tag] = event.value
+    assert sorted(logged) == [16, 32, 48, 64]
+
+    returns: dict[int, float] = defaultdict(float)
+    ended: list[tuple[float, int]] = []  # of all episodes so far: return and length
+    for rollout in range(4):
+        found = logged[16 * (rollout + 1)]
+        own = rows[16 * rollout : 16 * (rollout + 1)]
+        actions = [step.action for _, _, step in own]
+        for action in env.engine.actions:
+            assert found[f"actions/{action}_share"] == pytest.approx(actions.count(action) / 16)
+            gains = [
+                step.verdict.pass_rate - episode.steps[step.index - 1].verdict.pass_rate
+                for _, episode, step in own
+                if step.action == action and step.index
+            ]
+            assert (f"actions/{action}_pass_rate_gain" in found) == bool(gains)
+            if gains:
+                assert found[f"actions/{action}_pass_rate_gain"] == pytest.approx(np.mean(gains))
+        finished = []
+        for index, episode, step in own:
+            returns[index] += step.reward
+            if step.terminated or step.truncated:
+                ended.append((returns.pop(index), len(episode.steps)))
+                finished.append([past.verdict.pass_rate for past in episode.steps])
+        if finished:
+            assert found["rollout/strict_pass_at_1"] == pytest.approx(np.mean([rates[-1] == 1 for rates in finished]))
+            soft = [1 - np.prod([1 - rate for rate in rates]) for rates in finished]
+            assert found["rollout/soft_pass_at_1"] == pytest.approx(np.mean(soft))
+        if ended:
+            assert found["rollout/ep_rew_mean"] == pytest.approx(np.mean([r for r, _ in ended]))
+            assert found["rollout/ep_len_mean"] == pytest.approx(np.mean([length for _, length in ended]))
+        assert found["generation/cached_share"] == pytest.approx(np.mean([step.generation.cached for *_, step in own]))
+        assert 0 < found["generation/cached_share"] < 1
+        assert found["generation/tokens"] == sum(step.generation.tokens_out for *_, step in own) == 16 * 5
+        assert {"train/loss", "train/approx_kl", "train/entropy_loss", "train/explained_variance"} <= set(found)
+        assert sum(found[f"validation/{action}_share"] for action in env.engine.actions) == pytest.approx(1)
+    stored = [json.loads(line) for line in (tmp_path / "validation.jsonl").read_text().splitlines()]
+    for line in stored:
+        found = logged[line["steps"]]
+        assert found["validation/strict_pass_at_1"] == pytest.approx(line["strict"])
+        assert found["validation/soft_pass_at_1"] == pytest.approx(line["soft"])
+        assert found["validation/mean_return"] == pytest.approx(line["mean_return"])
+        assert found["validation/mean_ep_length"] == pytest.approx(line["mean_length"])
+
+
+def test_every_hyperparameter_has_its_name_and_arrives(judge: Judge, tmp_path: Path) -> None:
+    elsewhere = {
+        *("self", "policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"),
+        *("_init_setup_model", "use_sde", "sde_sample_freq", "rollout_buffer_class", "rollout_buffer_kwargs"),
+    }
+    names = set(inspect.signature(PPO.__init__).parameters) - elsewhere
+    assert names <= set(PPOSettings.model_fields)
+    values = {
+        **{"n_steps": 6, "batch_size": 12, "n_epochs": 3, "learning_rate": 2e-3, "gamma": 0.9, "gae_lambda": 0.8},
+        **{"clip_range": 0.3, "clip_range_vf": 0.4, "normalize_advantage": False, "ent_coef": 0.02, "vf_coef": 0.6},
+        **{"max_grad_norm": 0.7, "target_kl": 0.1, "stats_window_size": 7},
+    }
+    assert set(values) == names
+    settings = PPOSettings.model_validate(
+        {
+            **values,
+            "total_timesteps": 24,
+            "n_envs": 4,
+            "net_arch": {"pi": [16], "vf": [8, 8]},
+            "activation_fn": "relu",
+            "ortho_init": False,
+        }
+    )
+    agent = train(make_env(judge), settings, tmp_path, seed=0)
+    for name, value in values.items():
+        held = agent._stats_window_size if name == "stats_window_size" else getattr(agent, name)
+        assert (held(1.0) if callable(held) else held) == value
+    layers = agent.policy.mlp_extractor
+    assert [layer.out_features for layer in layers.policy_net if hasattr(layer, "out_features")] == [16]
+    assert [layer.out_features for layer in layers.value_net if hasattr(layer, "out_features")] == [8, 8]
+    assert isinstance(layers.policy_net[1], torch.nn.ReLU)
+    assert agent.policy.ortho_init is False
+
+
+@pytest.mark.parametrize(
+    "changed", [{"lr_schedule": "linear"}, {"normalize": {"observations": True, "rewards": True}}], ids=str
+)
+def test_schedules_and_normalisation_go_on_where_they_were(
+    judge: Judge, tmp_path: Path, changed: dict[str, object]
+) -> None:
+    settings = PPOSettings.model_validate({**SMALL.model_dump(), **changed})
+    whole = train(make_env(judge), settings, _made(tmp_path / "whole"), seed=3)
+    cut = _made(tmp_path / "cut")
+
+    def stop(done: int, total: int, figures: dict[str, float]) -> None:
+        if done >= 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(make_env(judge), settings, cut, seed=3, on_progress=stop)
+    resumed = train(make_env(judge), settings, cut, seed=3, resume=True)
+    assert torch.equal(weights(resumed), weights(whole))
+    assert not torch.equal(weights(whole), weights(train(make_env(judge), SMALL, _made(tmp_path / "plain"), seed=3)))
+    if "lr_schedule" in changed:
+        events = EventAccumulator(str(tmp_path / "whole" / "tensorboard" / "ppo_0"))
+        events.Reload()
+        rates = [event.value for event in events.Scalars("train/learning_rate")]
+        assert rates == pytest.approx([3e-4 * share for share in (0.75, 0.5, 0.25, 0.0)])
+
+
+def test_a_normalised_agent_acts_on_what_it_was_trained_on(judge: Judge, tmp_path: Path) -> None:
+    settings = PPOSettings.model_validate({**SMALL.model_dump(), "normalize": {"observations": True}})
+    env = make_env(judge)
+    agent = train(env, settings, tmp_path, seed=3)
+    observations, _ = env.reset(seed=1)
+    stored = VecNormalize.load(str(tmp_path / "agent.vecnormalize.pkl"), SB3VecEnv(env))
+    seen = stored.normalize_obs(observations)
+    assert not np.allclose(seen, observations)
+    # The zip alone is enough: a copy of it acts the same.
+    shutil.copy(tmp_path / "agent.zip", tmp_path / "copy of it.zip")
+    assert np.array_equal(normalized(PPO.load(tmp_path / "copy of it.zip"), observations), seen)
+    method = make_method("ppo", MethodContext(env.engine.actions, 0, tmp_path / "copy of it.zip"))
+    chosen, _ = agent.predict(seen, deterministic=True)
+    assert method.choose([slot.current() for slot in env.slots], observations) == chosen.tolist()
 
 
 def _made(folder: Path) -> Path:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from promptrl.errors import TaskError
 from promptrl.settings import Settings
@@ -172,9 +174,11 @@ def read_custom(text: str, path: Path) -> list[Task]:
         try:
             task = CustomTask.model_validate(row).to_task()
         except ValidationError as error:
-            raise TaskError(f"{path}, {place}{_named(row)}: {_first_fault(error)}") from error
+            keys, fault = _first_fault(error)
+            where = f"{path}, {place}{_named(row)}{_line(text, path, place, keys)}"
+            raise TaskError(f"{where}: {fault}") from error
         except RowError as error:
-            raise TaskError(f"{path}, {place}{_named(row)}: {error}") from error
+            raise TaskError(f"{path}, {place}{_named(row)}{_line(text, path, place)}: {error}") from error
         if task.task_id in seen:
             raise TaskError(f"{path}, {place}: key 'id': {task.task_id!r} is already the id of {seen[task.task_id]}")
         seen[task.task_id] = place
@@ -208,22 +212,62 @@ def _named(row: object) -> str:
     return f" (id {name!r})" if isinstance(name, str) else ""
 
 
-def _first_fault(error: ValidationError) -> str:
-    """The first fault in words: the key, what is wrong, and the value that was given."""
-    faults = error.errors()
-    # A case may be one of three forms; the fault of the form that came closest says most.
-    fault = max(faults, key=lambda entry: len(entry["loc"])) if faults[0]["loc"][:1] else faults[0]
-    if faults[0]["loc"][:1] and fault["loc"][:1] != faults[0]["loc"][:1]:
-        fault = faults[0]
-    keys = [str(part) for part in fault["loc"] if part not in ("str", "CallCase", "StdinCase")]
+def _line(text: str, path: Path, place: str, keys: Sequence[str | int] = ()) -> str:
+    """Where in a YAML file a task, or what it has under some keys, begins: ", line 7"; lines count from 1."""
+    if path.suffix == ".json" or not place.startswith("task "):
+        return ""
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    if isinstance(node, yaml.MappingNode):
+        node = next((value for key, value in node.value if key.value == "tasks"), node)
+    if isinstance(node, yaml.SequenceNode):
+        node = node.value[int(place.removeprefix("task ")) - 1]
+    assert node is not None, "the file has been read before"
+    line = node.start_mark.line
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((name, value) for name, value in node.value if name.value == key), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            node = node.value[key]
+            line = node.start_mark.line
+    return f", line {line + 1}"
+
+
+def _first_fault(error: ValidationError) -> tuple[list[str | int], str]:
+    """The first fault: the keys and indices that lead to it, and in words the key, what is wrong, and the value.
+
+    A misspelt key comes before the key that is missing for it. A test may have one of three forms; it is held
+    against the one that it comes closest to.
+    """
+    faults = sorted(error.errors(), key=lambda fault: len(fault["loc"]) != 1 or fault["type"] != "extra_forbidden")
+    fault = faults[0]
+    form: type[Settings] = CustomTask
+    keys: list[str | int] = list(fault["loc"])
+    if len(keys) > 2:
+        forms: dict[object, list[ErrorDetails]] = {}
+        for other in faults:
+            if other["loc"][:2] == fault["loc"][:2]:
+                forms.setdefault(other["loc"][2], []).append(other)
+        if isinstance(forms["str"][0]["input"], dict):
+            del forms["str"]
+        name, closest = min(forms.items(), key=lambda item: len(item[1]))
+        fault = min(closest, key=lambda other: other["type"] != "extra_forbidden")
+        form = StdinCase if name == "StdinCase" else CallCase
+        keys = [*fault["loc"][:2], *fault["loc"][3:]]
     message = fault["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
     if fault["type"] == "extra_forbidden":
-        message = "unknown key"
-    where = f"key '{'.'.join(keys)}': " if keys else ""
-    given = (
-        "" if fault["type"] in ("missing", "extra_forbidden") or not keys else f", given {str(fault['input'])[:60]!r}"
-    )
-    return f"{where}{message[:1].lower()}{message[1:]}{given}"
+        near = difflib.get_close_matches(str(keys[-1]), form.model_fields, n=1)
+        allowed = f", did you mean {near[0]!r}?" if near else f"; allowed are {', '.join(form.model_fields)}"
+        message = f"unknown key{allowed}"
+    elif len(keys) == 2 and isinstance(keys[1], int):
+        message = "must be an assert as text, {args, expected} or {stdin, stdout}"
+    words = [f"item {key + 1}" if isinstance(key, int) else f"key {key!r}" for key in keys]
+    if keys and fault["type"] not in ("missing", "extra_forbidden"):
+        message += f", given {str(fault['input'])[:60]!r}"
+    return keys, ": ".join([*([", ".join(words)] if words else []), message])
 
 
 def _one_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,12 @@ TASK = {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert a
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"test": []}, "key 'test': unknown key"),
+        ({"test": []}, "key 'test': unknown key, did you mean 'tests'?"),
+        ({"ident": "x", "id": None}, "key 'ident': unknown key; allowed are id, prompt, contract, entry_point"),
+        ({"tests": [{"args": [1, 2], "expcted": 3}]}, "item 1, key 'expcted': unknown key, did you mean 'expected'?"),
+        ({"tests": [{"stdin": "1", "stdou": "1"}]}, "key 'tests', item 1, key 'stdou': unknown key, did you mean 'std"),
+        ({"tests": ["assert add(1, 2) == 3", {"args": 1, "expected": 3}]}, "item 2, key 'args': input should be a val"),
+        ({"tests": [7]}, "key 'tests', item 1: must be an assert as text, {args, expected} or {stdin, stdout}, given"),
         ({"prompt": None}, "key 'prompt': input should be a valid string"),
         ({"prompt": "  "}, "key 'prompt': string should have at least 1 character"),
         ({"tests": []}, "key 'tests': list should have at least 1 item"),
@@ -84,7 +90,7 @@ TASK = {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert a
         ({"report_tests": ["assert 1 == 1"]}, "key 'report_tests', item 1: holds no assert"),
         ({"tests": ["assert len([1]) == 1"]}, "item 1: holds no assert"),
         ({"tests": ["assert add(1, 2) == 3", "assert add(1"]}, "key 'tests', item 2: assert 1 is not Python"),
-        ({"tests": [{"args": [1, 2]}]}, "key 'tests.0.expected': field required"),
+        ({"tests": [{"args": [1, 2]}]}, "key 'tests', item 1, key 'expected': field required"),
         ({"tests": [{"stdin": "1", "stdout": "1"}]}, "tests 1 must be an assert or {args, expected}"),
         ({"entry_point": None}, "tests 1 must be {stdin, stdout}"),
         ({"entry_point": None, "style": "function"}, "style 'function' needs entry_point"),
@@ -100,9 +106,39 @@ def test_every_mistake_is_one_sentence(tmp_path: Path, change: dict[str, object]
     with pytest.raises(TaskError) as caught:
         load_benchmark("custom", path=path)
     message = str(caught.value)
-    assert message.startswith(f"{path}, task 2 (id 'add'): ")
+    named = " (id 'add')" if "id" in row else ""
+    assert re.match(re.escape(f"{path}, task 2{named}, line ") + r"\d+: ", message)
     assert said in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "tasks.yaml",
+            "# mine\ntasks:\n- id: add\n  prompt: Add.\n  entrypoint: add\n  tests:\n  - assert add(1, 2) == 3\n",
+            "task 1 (id 'add'), line 5: key 'entrypoint'",
+        ),
+        (
+            "tasks.yml",
+            "- id: add\n  prompt: Add.\n  entry_point: add\n  tests:\n\n  - assert add(1, 2) == 3\n  - args: [1]\n    exp: 3\n",
+            "task 1 (id 'add'), line 8: key 'tests', item 2, key 'exp'",
+        ),
+        (
+            "tasks.yaml",
+            "\nid: add\nprompt: Add.\nentry_point: add\ntests: []\n",
+            "task 1 (id 'add'), line 5: key 'tests'",
+        ),
+        ("tasks.jsonl", json.dumps(TASK) + "\n\n" + json.dumps(TASK | {"x": 1}), "line 3 (id 'add'): key 'x'"),
+    ],
+)
+def test_the_line_of_a_mistake_counts_from_1(tmp_path: Path, name: str, text: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TaskError) as caught:
+        load_benchmark("custom", path=path)
+    assert str(caught.value).startswith(f"{path}, {said}: ")
 
 
 @pytest.mark.parametrize(

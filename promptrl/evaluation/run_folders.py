@@ -21,10 +21,10 @@ from promptrl.evaluation.records import Record, read_records
 
 _MUST_AGREE: Final = (
     "environment.horizon",
-    "budget.*",
+    "evaluation.budget.*",
     "generation.*",
     *(f"model.{key}" for key in ("request", "system", "instruction_template", "response_prefix", "stop", "overlong")),
-    *(f"model.{key}" for key in ("prompt_style", "max_context")),
+    *(f"model.{key}" for key in ("prompt_style", "chat_format", "max_context")),
     *(f"sandbox.{key}" for key in ("memory_mb", "time_limit_*", "import_time_limit", "max_timeouts", "wall_limit")),
     *(f"sandbox.{key}" for key in ("forgiving", "packages")),
 )
@@ -32,7 +32,16 @@ _MUST_AGREE: Final = (
 
 _NO_VARIANT: Final = (
     *("seed", "name", "cache", "data_path", "benchmark", "environment.protocol"),
-    *("evaluation.methods", "evaluation.batch_size", "encoder.path", "model.*", "sandbox.*", "split.n_test"),
+    *(
+        "evaluation.methods",
+        "evaluation.batch_size",
+        "evaluation.workers",
+        "encoder.path",
+        "model.*",
+        "sandbox.*",
+        "split.n_test",
+    ),
+    "study.*",
     *("ppo.save_freq", "rewriter.path", "rewriter.batch_size"),
 )
 """Keys that may differ between the seeds of one method, or are what blocks are made by."""
@@ -89,7 +98,7 @@ class StudyRun:
     @property
     def horizon(self) -> int:
         """Most attempts per task."""
-        return int(self._needed("environment.horizon"))
+        return int(self.leaves.get("evaluation.budget.attempts") or self._needed("environment.horizon"))
 
     @property
     def reward(self) -> str:
@@ -213,7 +222,7 @@ def _refuse_difference(a: StudyRun, b: StudyRun) -> None:
         old, new = a.leaves.get(key), b.leaves.get(key)
         # A key that one release did not have yet says nothing, unless it caps something.
         missing = key not in a.leaves or key not in b.leaves
-        if old != new and not (missing and not key.startswith("budget.")):
+        if old != new and not (missing and not key.startswith("evaluation.budget.")):
             raise RunError(f"{a.path} and {b.path} cannot be compared: {key} is {old!r} there and {new!r} here")
 
 

@@ -56,7 +56,7 @@ def search(
     study = optuna.create_study(study_name=config.name, storage=storage, load_if_exists=True, direction="maximize")
     # A sampler that begins anew with the same seed would propose the first trials again.
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + len(study.trials))
-    for trial in study.get_trials(states=[TrialState.RUNNING]):
+    for trial in study.get_trials(states=[TrialState.RUNNING]):  # of a process that was killed
         study.tell(trial.number, state=TrialState.FAIL)
         study.enqueue_trial(trial.params)
     workbench = make_workbench(config)
@@ -72,7 +72,11 @@ def search(
             trial_config = parse_config({**values, "ppo": {**values["ppo"], **search_space(trial)}})
             workbench = workbench.with_config(trial_config)
             folder = output / f"trial-{trial.number}"
-            run_training(trial_config, folder, console=console, workbench=workbench)
+            try:
+                run_training(trial_config, folder, console=console, workbench=workbench)
+            except KeyboardInterrupt:
+                study.enqueue_trial(trial.params)
+                raise
             best = max(read_validation(folder / VALIDATION_FILE), key=lambda result: result.rank)
             trial.set_user_attr("steps", best.steps)
             return float(getattr(best, metric))

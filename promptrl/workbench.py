@@ -15,6 +15,7 @@ from promptrl.envs.env import PromptRefinementEnv
 from promptrl.envs.vector_env import PromptRefinementVectorEnv, StepHook
 from promptrl.errors import ConfigError
 from promptrl.execution import Judge, resolve_expected
+from promptrl.execution.kept_verdicts import JudgeLike, KeepingJudge
 from promptrl.models import CodeModel, ModelSettings, PromptEncoder, code_request, load_model
 from promptrl.refinement.engine import RefinementEngine
 from promptrl.refinement.operators import OperatorContext, make_operators
@@ -42,7 +43,7 @@ class Workbench:
         }
         kept["rewriter"] = kept["coder"] and old.rewriter == new.rewriter
         kept["_tasks"] = kept["splits"] and kept["judge"]
-        other = Workbench(config)
+        other = type(self)(config)
         other.__dict__.update({name: part for name, part in self.__dict__.items() if kept.get(name)})
         return other
 
@@ -104,8 +105,9 @@ class Workbench:
         return PromptEncoder(find_model("minilm", explicit=self.config.encoder.path))
 
     @cached_property
-    def judge(self) -> Judge:
-        return Judge(self.config.sandbox)
+    def judge(self) -> JudgeLike:
+        judge = Judge(self.config.sandbox)
+        return KeepingJudge(judge, cache_dir() / "verdicts") if self.config.cache else judge
 
     def engine(self, rewriter: CodeModel | None = None) -> RefinementEngine:
         """A new engine over the shared models, with its own clock; its operators rewrite with `rewriter` if given."""

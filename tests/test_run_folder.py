@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from promptrl.config import Config
+from promptrl.config import Config, load_config
 from promptrl.errors import RunError
 from promptrl.run_folder import RunFolder
 
@@ -63,3 +63,30 @@ def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
     folder.make(Config(), TRAIN)
     assert not left_over.exists()
     assert json.loads((tmp_path / "run" / "purpose.json").read_text()) == TRAIN
+
+
+def test_methods_may_be_added_where_that_is_allowed_and_nothing_else(tmp_path: Path) -> None:
+    def config(*methods: str, seed: int = 0) -> Config:
+        return Config.model_validate({"seed": seed, "evaluation": {"methods": methods}})
+
+    def check(wanted: Config, *, may_add_methods: bool = True) -> None:
+        RunFolder.check(wanted, tmp_path / "run", resume=True, purpose=TRAIN, may_add_methods=may_add_methods)
+
+    folder = make(tmp_path / "run", config=config("direct"))
+    more = config("repeat-direct", "direct")
+    check(more)
+    folder.make(more, TRAIN)
+    assert load_config(tmp_path / "run" / "config.yaml") == more
+    with pytest.raises(RunError, match=r"evaluation\.methods"):
+        check(config("direct"))
+    with pytest.raises(RunError, match=r"evaluation\.methods"):
+        check(config("direct", "repeat-direct", "ppo"), may_add_methods=False)
+    with pytest.raises(RunError, match=r"another configuration \(seed: 0 there, 1 now\)"):
+        check(config("direct", "repeat-direct", "ppo", seed=1))
+
+
+def test_a_folder_that_was_barely_begun_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "purpose.json").write_text("{}")
+    (tmp_path / ".config.7.partial.yaml").write_text("half")
+    make(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "purpose.json"]

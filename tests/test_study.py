@@ -117,7 +117,7 @@ def test_more_methods_may_come_later(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_how_to_go_on(judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    left = 60
+    left = 40
 
     def tiring(request: GenerationRequest) -> str:
         nonlocal left

@@ -1,0 +1,53 @@
+"""The researcher's scripts: their options, and that a mistake ends in one sentence before anything is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from promptrl.cli import numbers
+from promptrl.errors import ConfigError
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+def test_numbers_of_an_option() -> None:
+    assert numbers("0, 1,2", int, "--seeds") == [0, 1, 2]
+    assert numbers("0.5", float, "--thresholds") == [0.5]
+    for text in ("", "0,,1", "0,1.5", "a"):
+        with pytest.raises(ConfigError, match=r"--seeds .* is not a whole number; give them as in 0,1,2"):
+            numbers(text, int, "--seeds")
+    with pytest.raises(ConfigError, match="'x' is not a number"):
+        numbers("0.5,x", float, "--thresholds")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train_ppo.py", "--seeds", "0,x"], "--seeds '0,x': 'x' is not a whole number"),
+        (["train_ppo.py", "--config", "mbpp_pluss"], "there is no configuration 'mbpp_pluss'"),
+        (["ablate_reward.py", "--thresholds", "half"], "--thresholds 'half': 'half' is not a number"),
+        (["reproduce_tables.py", "--set", "study.seeds=[1, 1]"], "needs at least one value, and each once"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence(arguments: list[str], message: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / arguments[0]), *arguments[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_scripts_explain_themselves(tmp_path: Path) -> None:
+    for name, options in (
+        ("ablate_reward.py", ("--config", "--seeds", "--thresholds", "--output", "--resume")),
+        ("reproduce_tables.py", ("--config", "--output")),
+    ):
+        done = subprocess.run(
+            [sys.executable, str(SCRIPTS / name), "--help"], capture_output=True, text=True, cwd=tmp_path, check=True
+        )
+        assert all(option in done.stdout for option in options)

@@ -110,7 +110,7 @@ class Config(Settings):
     methods: MethodSettings = MethodSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     study: StudySettings = StudySettings()
-    cache: bool = Field(True, description="whether answers are kept on disk and taken from there")
+    cache: bool = Field(True, description="whether answers and verdicts are kept on disk and taken from there")
 
     @field_validator("benchmark")
     @classmethod

@@ -39,7 +39,7 @@ class Workbench:
             "splits": (old.benchmark, old.split, old.data_path) == (new.benchmark, new.split, new.data_path),
             "coder": (old.model, old.cache) == (new.model, new.cache),
             "encoder": old.encoder == new.encoder,
-            "judge": old.sandbox == new.sandbox,
+            "judge": (old.sandbox, old.cache) == (new.sandbox, new.cache),
         }
         kept["rewriter"] = kept["coder"] and old.rewriter == new.rewriter
         kept["_tasks"] = kept["splits"] and kept["judge"]

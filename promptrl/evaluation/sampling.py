@@ -21,7 +21,8 @@ from promptrl.evaluation.metrics import pass_at_k
 from promptrl.evaluation.records import SCHEMA_VERSION, Record, RecordFile, read_records
 from promptrl.evaluation.statistics import Interval, bootstrap_mean
 from promptrl.execution.extraction import extract_code
-from promptrl.execution.judge import Candidate, Judge
+from promptrl.execution.judge import Candidate
+from promptrl.execution.kept_verdicts import JudgeLike
 from promptrl.execution.verdict import Status, Verdict
 from promptrl.models.base import Generation, GenerationRequest
 from promptrl.refinement.engine import RefinementEngine
@@ -269,7 +270,7 @@ class _Judged:
     error: str | None
 
 
-def _judge(judge: Judge, codes: Mapping[tuple[str, str | None], Task]) -> dict[tuple[str, str | None], _Judged]:
+def _judge(judge: JudgeLike, codes: Mapping[tuple[str, str | None], Task]) -> dict[tuple[str, str | None], _Judged]:
     """Each code on the base tests, and on the plus tests where it passes those."""
     base = dict(
         zip(codes, judge.judge([Candidate(key[1], task, task.base) for key, task in codes.items()]), strict=True)
@@ -301,8 +302,14 @@ def _counts(verdict: Verdict) -> dict[str, int]:
 
 def _judged(record: Record) -> _Judged:
     """What a record says of its code."""
-    names = {"base": "base_tests", "plus": "plus_tests"}
-    return _Judged(**{name: record[names.get(name, name)] for name in _Judged.__slots__})
+    return _Judged(
+        base_passed=record["base_passed"],
+        passed=record["passed"],
+        base=record["base_tests"],
+        plus=record["plus_tests"],
+        status=record["status"],
+        error=record["error"],
+    )
 
 
 def _record(

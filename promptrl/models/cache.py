@@ -1,38 +1,21 @@
-"""Answers kept on disk, so that the same run twice asks the model once.
-
-One file of lines per model, only ever appended to. SQLite was the alternative: its write-ahead log needs shared
-memory that network file systems lack, and one damaged page can cost the whole database. Here a line is
-`key checksum json`, a batch is one write under a file lock, and damage, be it a writer killed in mid-line or a bit
-that flipped, costs the lines it touches and nothing else: a line whose checksum does not fit is counted and skipped.
-"""
+"""Answers kept on disk, so that the same run twice asks the model once: one file of lines per model."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import os
 import re
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from promptrl.errors import ModelError
+from promptrl.line_store import LineStore
 from promptrl.models.base import CodeModel, Generation, GenerationRequest, PartialModelError
 
-if os.name == "posix":
-    import fcntl
-
-logger = logging.getLogger(__name__)
-
 FORMAT_VERSION = 1
-_KEY_CHARS = 64
-_SUM_CHARS = 32
 _PRINT_CHARS = 16  # of a fingerprint, in a file's name
 _LEAST_PRINT_CHARS = 6  # of a fingerprint, to name one
-_HEAD_CHARS = _KEY_CHARS + 1 + _SUM_CHARS + 1
 
 
 def request_key(fingerprint: str, request: GenerationRequest) -> str:
@@ -53,10 +36,6 @@ def request_key(fingerprint: str, request: GenerationRequest) -> str:
     if request.temperature > 0:
         parts |= {"top_p": float(request.top_p), "draw": request.draw, "seed": request.seed}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _checksum(key: str, payload: bytes) -> str:
-    return hashlib.sha256(key.encode() + payload).hexdigest()[:_SUM_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,104 +68,8 @@ class CacheSize:
         return text in (self.name, self.model) or started
 
 
-class _ModelFile:
-    """One model's lines, with an index of where each key's line lies."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.index: dict[str, tuple[int, int]] = {}
-        self.damaged = 0
-        self._read_to = 0
-        self._identity: tuple[int, int] | None = None
-        self._lock = threading.Lock()
-
-    def refresh(self) -> None:
-        """Read the lines that were added since, by this process or another."""
-        try:
-            with self.path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                identity = (status.st_dev, status.st_ino)
-                if identity != self._identity or status.st_size < self._read_to:  # cleared or replaced meanwhile
-                    self.index.clear()
-                    self.damaged, self._read_to, self._identity = 0, 0, identity
-                if status.st_size == self._read_to:
-                    return
-                file.seek(self._read_to)
-                data = file.read()
-        except FileNotFoundError:
-            self.index.clear()
-            self.damaged, self._read_to, self._identity = 0, 0, None
-            return
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:  # a last line without its end is still being written: next time
-            self._add_line(data[start:end], self._read_to + start)
-            start = end + 1
-        self._read_to += start
-
-    def _add_line(self, line: bytes, offset: int) -> None:
-        if not line:
-            return
-        try:
-            key, checksum = line[:_KEY_CHARS].decode(), line[_KEY_CHARS + 1 : _HEAD_CHARS - 1].decode()
-        except UnicodeDecodeError:
-            self.damaged += 1
-            return
-        if len(line) <= _HEAD_CHARS or _checksum(key, line[_HEAD_CHARS:]) != checksum:
-            self.damaged += 1
-            return
-        self.index[key] = (offset, len(line))
-
-    def get(self, keys: Iterable[str]) -> dict[str, Generation]:
-        with self._lock:
-            self.refresh()
-            wanted = [(key, self.index[key]) for key in keys if key in self.index]
-            if not wanted:
-                return {}
-            found: dict[str, Generation] = {}
-            with self.path.open("rb") as file:
-                for key, (offset, length) in wanted:
-                    file.seek(offset)
-                    line = file.read(length)
-                    generation = _parse(key, line)
-                    if generation is None:  # altered since it was indexed
-                        self.damaged += 1
-                        del self.index[key]
-                    else:
-                        found[key] = generation
-            return found
-
-    def append(self, items: Sequence[tuple[str, Generation]]) -> None:
-        lines = b"".join(_format(key, generation) for key, generation in items)
-        with self._lock:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                with _locked(descriptor):
-                    size = os.fstat(descriptor).st_size
-                    # A writer that was killed may have left half a line: end it, so that ours starts on its own.
-                    if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                        lines = b"\n" + lines
-                    view = memoryview(lines)
-                    while view:
-                        view = view[os.write(descriptor, view) :]
-            finally:
-                os.close(descriptor)
-
-
-@contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
-    if os.name != "posix":  # appends of other processes are then kept apart by the checksums alone
-        yield
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _format(key: str, generation: Generation) -> bytes:
-    payload = json.dumps(
+def _format(generation: Generation) -> bytes:
+    return json.dumps(
         {
             "text": generation.text,
             "tokens_in": generation.tokens_in,
@@ -195,14 +78,6 @@ def _format(key: str, generation: Generation) -> bytes:
             "seconds": round(generation.seconds, 4),
         }
     ).encode()
-    return f"{key} {_checksum(key, payload)} ".encode() + payload + b"\n"
-
-
-def _parse(key: str, line: bytes) -> Generation | None:
-    head, payload = line[:_HEAD_CHARS], line[_HEAD_CHARS:]
-    if head != f"{key} {_checksum(key, payload)} ".encode():
-        return None
-    return Generation(**json.loads(payload), cached=True)
 
 
 class GenerationCache:
@@ -217,17 +92,18 @@ class GenerationCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self._files: dict[str, _ModelFile] = {}
+        self._files: dict[str, LineStore] = {}
 
-    def _file(self, model: str) -> _ModelFile:
+    def _file(self, model: str) -> LineStore:
         if model not in self._files:
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", model)
-            self._files[model] = _ModelFile(self.folder / f"{name}.jsonl")
+            self._files[model] = LineStore(self.folder / f"{name}.jsonl")
         return self._files[model]
 
     def get(self, model: str, keys: Iterable[str]) -> dict[str, Generation]:
         """The answers there are for these keys, marked as cached."""
-        return self._file(model).get(keys)
+        found = self._file(model).get(keys)
+        return {key: Generation(**json.loads(payload), cached=True) for key, payload in found.items()}
 
     def put(self, model: str, items: Sequence[tuple[str, Generation]]) -> None:
         """Keep answers. All of them are on disk, in the hands of the system, when this returns.
@@ -238,7 +114,7 @@ class GenerationCache:
         if not items:
             return
         try:
-            self._file(model).append(items)
+            self._file(model).append([(key, _format(generation)) for key, generation in items])
         except OSError as error:
             raise ModelError(f"The generation cache {self.folder} cannot be written: {error.strerror}.") from error
 
@@ -246,7 +122,7 @@ class GenerationCache:
         """What each model's file holds, by name."""
         sizes = []
         for path in sorted(self.folder.glob("*.jsonl")):
-            file = _ModelFile(path)
+            file = LineStore(path)
             file.refresh()
             sizes.append(CacheSize(path.stem, len(file.index), file.damaged, path.stat().st_size))
         return sizes

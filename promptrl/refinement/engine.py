@@ -20,7 +20,8 @@ from pydantic import Field
 
 from promptrl.errors import TaskError
 from promptrl.execution.extraction import extract_code
-from promptrl.execution.judge import Candidate, Judge
+from promptrl.execution.judge import Candidate
+from promptrl.execution.kept_verdicts import JudgeLike
 from promptrl.execution.verdict import Verdict
 from promptrl.models.base import CodeModel, GenerationRequest
 from promptrl.refinement.episode import Episode, Individual, Proposal, Step
@@ -101,7 +102,7 @@ class RefinementEngine:
         coder: CodeModel,
         request_format: RequestFormat,
         encoder: Encoder,
-        judge: Judge,
+        judge: JudgeLike,
         operators: Mapping[str, Operator],
         episode: EpisodeSettings,
         generation: GenerationSettings,

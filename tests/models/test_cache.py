@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from promptrl.errors import ModelError
+from promptrl.line_store import LineStore
 from promptrl.models import CachedModel, Generation, GenerationCache, GenerationRequest, request_key
 from promptrl.models.commands import cache_app
 
@@ -217,7 +218,8 @@ def test_commands_list_and_clear_by_name_or_fingerprint(tmp_path: Path, monkeypa
         ["qwen-coder", "0123456789abcdef", "2", "0.00", "0"],
         ["qwen-coder", "ffff456789abcdef", "2", "0.00", "0"],
     ]
-    assert listed[-1].startswith("6 answers, 0.00 MB in ")
+    assert listed[-2].startswith("6 answers, 0.00 MB in ")
+    assert listed[-1] == "0 verdicts, 0.00 MB"
     for arguments, said in (
         ([], "name one model"),
         (["qwen-coder", "--all"], "name one"),
@@ -234,6 +236,21 @@ def test_commands_list_and_clear_by_name_or_fingerprint(tmp_path: Path, monkeypa
     assert [size.model for size in GenerationCache(folder).sizes()] == ["other"]
     assert run(cache_app, ["clear", "--all", "--yes"]).exit_code == 0
     assert "nothing is kept" in run(cache_app, ["clear", "--all", "--yes"]).output
+
+
+def test_commands_count_and_clear_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMPTRL_CACHE_DIR", str(tmp_path))
+    run = CliRunner().invoke
+    GenerationCache(tmp_path / "generations").put("qwen-0123456789abcdef", [("0" * 64, ANSWER)])
+    for name in ("mbpp", "humaneval"):
+        LineStore(tmp_path / "verdicts" / f"{name}.jsonl").append([("0" * 64, b"{}"), ("1" * 64, b"{}")])
+    assert run(cache_app, ["list"]).output.splitlines()[-1].startswith("4 verdicts, 0.00 MB")
+    assert "say --all, or --verdicts" in str(run(cache_app, ["clear", "qwen", "--verdicts"]).exception)
+    assert run(cache_app, ["clear", "--verdicts"], input="n\n").exit_code != 0
+    assert "4 verdicts" in run(cache_app, ["clear", "--verdicts", "--yes"]).output
+    assert list((tmp_path / "verdicts").iterdir()) == []
+    assert len(GenerationCache(tmp_path / "generations").sizes()) == 1, "answers stay"
+    assert "nothing is kept" in run(cache_app, ["clear", "--verdicts"]).output
 
 
 def test_several_processes_write_and_read_at_once(tmp_path: Path) -> None:

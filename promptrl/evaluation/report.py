@@ -27,6 +27,7 @@ from promptrl.errors import RunError
 from promptrl.evaluation.metrics import answer_index
 from promptrl.evaluation.records import Record, read_records
 
+_PAGE: Final = files("promptrl.evaluation") / "report_page"
 _MARK: Final = "<!-- made by promptrl report -->"
 _NEEDED: Final = frozenset({"method", "task_id", "episode", "step", "action", "prompt", "pass_rate", "reward"})
 
@@ -158,7 +159,7 @@ def report_data(records: Sequence[Record], *, title: str = "", runs: Sequence[Ru
 
 def render_page(data: Mapping[str, Any], title: str) -> str:
     """The page: the template with its parts; what comes from records stands in it as ASCII."""
-    parts = {name: (files(__package__) / "report_page" / f"page.{name}").read_text("utf-8") for name in ("css", "js")}
+    parts = {name: (_PAGE / f"page.{name}").read_text("utf-8") for name in ("html", "css", "js")}
     values = {
         "mark": _MARK,
         "title": html.escape(title.replace("\0", "\ufffd")).encode("ascii", "xmlcharrefreplace").decode(),
@@ -168,8 +169,7 @@ def render_page(data: Mapping[str, Any], title: str) -> str:
         "script": parts["js"],
         "data": island(data),
     }
-    template = (files(__package__) / "report_page" / "page.html").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], parts["html"])
 
 
 def island(data: object) -> str:
@@ -265,6 +265,8 @@ def _run_records(folder: Path, training: bool) -> Iterator[Record]:
         (folder / "evaluation").glob("*.jsonl"), key=lambda path: (ranks.get(path.stem, len(ranks)), path.stem)
     )
     trained = folder / "train.jsonl"
+    if (folder / "sampling").is_dir():
+        raise RunError(f"{folder} holds a sampling sweep, which has no episodes; its table is {folder / 'table.md'}")
     if not evaluated and not trained.is_file():
         raise RunError(f"{folder} holds no episodes: there is neither evaluation/*.jsonl nor train.jsonl in it")
     about = {"benchmark": config.get("benchmark")}

@@ -243,6 +243,9 @@ def test_a_run_that_was_stopped_shows_its_training(tmp_path: Path) -> None:
 def test_folders_without_episodes_are_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds no episodes: there is neither evaluation/\*\.jsonl nor train\.jsonl"):
         report_runs([tmp_path])
+    (tmp_path / "sweep" / "sampling").mkdir(parents=True)
+    with pytest.raises(RunError, match="holds a sampling sweep, which has no episodes; its table is"):
+        report_runs([tmp_path / "sweep"])
     with pytest.raises(RunError, match="a run folder is given twice"):
         report_runs([tmp_path, tmp_path / ".." / tmp_path.name])
     assert run_labels([Path("/x/a/c"), Path("/y/a/c"), Path("/x/d")]) == ["x/a/c", "y/a/c", "x/d"]

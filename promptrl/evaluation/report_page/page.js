@@ -125,13 +125,9 @@
       else if (kind === "new") added += word;
       else {
         const next = steps[index + 1];
-        if ((removed || added) && /^[^\S\n]+$/.test(word) && next && next[0] !== "same") {
-          removed += removed ? word : "";
-          added += added ? word : "";
-          if (!removed || !added) {
-            flush();
-            pieces.push(["same", word]);
-          }
+        if (removed && added && /^[^\S\n]+$/.test(word) && next && next[0] !== "same") {
+          removed += word;
+          added += word;
         } else {
           flush();
           pieces.push(["same", word]);

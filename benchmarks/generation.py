@@ -215,11 +215,13 @@ class Bench:
 
         from promptrl.models import Generation
         from promptrl.models.backbone import find_end_ids
+        from promptrl.models.weights import quiet_transformers
 
         self.free()
         folder = self._unloaded(self.settings).folder
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, padding_side="left")
-        plain: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        with quiet_transformers():
+            plain: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         plain.eval()
         prompter, end_ids = self.prompter(), sorted(find_end_ids(plain, tokenizer))
 

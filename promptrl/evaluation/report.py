@@ -99,10 +99,13 @@ def run_labels(folders: Sequence[Path]) -> list[str]:
     parts = [folder.resolve().parts for folder in folders]
     if len(set(parts)) < len(parts):
         raise RunError("a run folder is given twice; give each once")
-    length = 1
-    while len({part[-length:] for part in parts}) < len(parts):
-        length += 1
-    return ["/".join(part[-length:]) for part in parts]
+    labels = []
+    for own in parts:
+        length = 1
+        while sum(other[-length:] == own[-length:] for other in parts) > 1:
+            length += 1
+        labels.append(Path(*own[-length:]).as_posix())
+    return labels
 
 
 def report_data(records: Sequence[Record], *, title: str = "", runs: Sequence[RunFacts] = ()) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -46,6 +47,7 @@ _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 _GREYS: Final = ("black", "0.35", "black", "0.5", "black", "0.35", "black", "0.5")
 _HATCHES: Final = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
 _FILLS: Final = ("white", "0.8", "0.95", "0.6", "0.85", "0.75", "0.9")
+_SHADES: Final = LinearSegmentedColormap.from_list("shades", ["white", "0.5"])
 _BINS: Final = 12
 """Parts of the training for which the shares of the actions are shown."""
 
@@ -111,12 +113,12 @@ def cost_figure(comparison: Comparison) -> Figure:
 
 
 def actions_by_step_figure(comparison: Comparison) -> Figure | None:
-    """Share of each action at each attempt of the evaluation, for methods that choose among several."""
+    """Share of each action at each attempt of the evaluation, for methods that choose, even if always the same."""
     panels = [
         (f"{row.label}\n{block.key}", action_shares(frame), frame)
         for block in comparison.blocks
         for row in block.series
-        if (frame := _evaluation_frame(row))["action"].nunique() > 1
+        if (frame := _evaluation_frame(row))["action"].nunique() > 1 or row.method in TRAINED
     ]
     if not panels:
         return None
@@ -126,7 +128,7 @@ def actions_by_step_figure(comparison: Comparison) -> Figure | None:
         _stacked(axis, shares, names)
         counts = frame["step"].value_counts()
         axis.set_xticks(list(shares.index), [f"{step}\n{counts[step]}" for step in shares.index])
-        axis.set_xlabel("attempt, and number of tasks that come to it")
+        axis.set_xlabel("attempt, and how many were made")
         axis.set_title(title)
     _legend_below(figure, axes[0])
     return figure
@@ -173,25 +175,24 @@ def gain_figure(comparison: Comparison) -> Figure | None:
     if not panels:
         return None
     bound = max(0.01, max(float(gains["mean"].abs().max()) for _, gains in panels))
-    figure, axes = _panels(len(panels), width=4.4, height=2.6)
+    figure, axes = _panels(len(panels), width=4.4, height=2.8)
     image = None
     for axis, (title, gains) in zip(axes, panels, strict=True):
         means, counts = gains["mean"].unstack(), gains["count"].unstack().fillna(0)
-        # Grey alone cannot show a sign, so the number stands in each field.
-        image = axis.imshow(means.to_numpy(dtype=float), cmap="Greys", vmin=-bound, vmax=bound, aspect="auto")
+        # Grey alone cannot show a sign, so the number stands in each field, which is never too dark to read it.
+        image = axis.imshow(means.to_numpy(dtype=float), cmap=_SHADES, vmin=-bound, vmax=bound, aspect="auto")
         axis.set_xticks(range(len(means.columns)), [str(step) for step in means.columns])
         axis.set_yticks(range(len(means.index)), list(means.index))
         axis.grid(visible=False)
         for i, j in np.ndindex(means.shape):
             if not np.isnan(means.iloc[i, j]):
-                text = f"{means.iloc[i, j]:+.2f}\nn = {int(counts.iloc[i, j])}".replace("-", "−")
-                dark = means.iloc[i, j] > 0.35 * bound
-                axis.text(j, i, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
+                mean = round(float(means.iloc[i, j]), 2) + 0.0  # + 0.0: no −0.00
+                text = f"{mean:+.2f}\nn = {int(counts.iloc[i, j])}".replace("-", "−")
+                axis.text(j, i, text, ha="center", va="center", fontsize=7)
         axis.set_xlabel("attempt")
         axis.set_title(title)
     if image is not None:
-        bar = figure.colorbar(image, ax=axes, shrink=0.8)
-        bar.set_label("mean change of the pass rate\non the reward tests, since the attempt before")
+        figure.colorbar(image, ax=axes, shrink=0.8).set_label("mean change of pass rate")
     return figure
 
 

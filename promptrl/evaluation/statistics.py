@@ -105,7 +105,8 @@ def wilson_interval(successes: int, n: int, *, confidence: float = CONFIDENCE) -
     if n < 1 or not 0 <= successes <= n:
         raise PromptRLError(f"an interval needs n of at least 1 and 0 ≤ successes ≤ n, got {successes} of {n}")
     low, high = proportion_confint(successes, n, alpha=1 - confidence, method="wilson")
-    return Interval(max(0.0, float(low)), min(1.0, float(high)))
+    # At the ends the formula gives 0 and 1, which rounding must not miss.
+    return Interval(float(low) if successes else 0.0, float(high) if successes < n else 1.0)
 
 
 def bootstrap_mean(

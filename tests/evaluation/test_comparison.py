@@ -270,7 +270,6 @@ def test_other_keys_name_the_rows_they_tell_apart(tmp_path: Path) -> None:
 def test_misled_and_capped_tasks_are_told(tmp_path: Path) -> None:
     fooled: dict[str, list[Attempt]] = {
         "T/0": [("direct", 1.0, 0.8)],
-        # The oracle would take the first step: the base tests pick the second, which passes more of them.
         "T/1": [("direct", 0.0, 0.5), ("lexical", 1.0, 1.0)],
     }
     run = write_run(
@@ -285,7 +284,7 @@ def test_misled_and_capped_tasks_are_told(tmp_path: Path) -> None:
     text = table(comparison, "md")
     assert "| misled % | capped |" in text
     assert "| 50.00 | 1 |" in text
-    assert pairs_table(comparison, "csv") == "\n"
+    assert not pairs_table(comparison, "csv").strip('"\n')
 
 
 def test_a_task_that_nobody_solves_has_no_cost_per_solved_task(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from promptrl.execution.pool import Job, Session, WorkerPool
 from promptrl.execution.sandbox import codec, protocol
 from promptrl.execution.settings import SandboxSettings
 from promptrl.execution.worker import Message, build_job
-from promptrl.tasks.task import DEFERRED, AssertTest, CallTest, Comparison, StdinTest, Task, Test, TestSuite
+from promptrl.tasks.task import DEFERRED, AssertTest, CallTest, Comparison, PytestTest, StdinTest, Task, Test, TestSuite
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ def _filled(task: Task, records: list[Record]) -> Task:
 
 def _fill(test: Test, seconds: float | None, value: bytes | None) -> Test:
     reference = seconds if test.reference_seconds is None else test.reference_seconds
-    if isinstance(test, AssertTest | StdinTest) or value is None:
+    if isinstance(test, AssertTest | StdinTest | PytestTest) or value is None:
         return replace(test, reference_seconds=reference)
     expected: Any = codec.decode(value)
     if test.comparison is Comparison.NOT_NONE and not isinstance(expected, bool):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from promptrl.errors import SandboxError, TaskError
 from promptrl.execution.asserting import Question, place_of
@@ -19,7 +19,10 @@ from promptrl.execution.settings import SandboxSettings
 from promptrl.execution.stdout import stdout_matches
 from promptrl.execution.verdict import Outcome, Status, TestResult, Verdict
 from promptrl.execution.worker import InnerTests, Message, SandboxTest, build_job
-from promptrl.tasks.task import DEFERRED, AssertTest, CallTest, Comparison, StdinTest, Task, Test, TestSuite
+from promptrl.tasks.task import DEFERRED, AssertTest, CallTest, Comparison, PytestTest, StdinTest, Task, Test, TestSuite
+
+if TYPE_CHECKING:
+    from promptrl.execution.pytest_suite import PytestJudge
 
 _CACHED_SUITES: Final = 1024
 
@@ -47,10 +50,17 @@ class Judge:
         self.settings = settings or SandboxSettings()
         self._pool = WorkerPool(self.settings)
         self._suites = SuiteCache()
+        self._pytest: PytestJudge | None = None
 
     def judge(self, candidates: Sequence[Candidate]) -> list[Verdict]:
         """One verdict per candidate, in order."""
         verdicts: list[Verdict | None] = [None] * len(candidates)
+        if special := [n for n, c in enumerate(candidates) if isinstance(c.suite.tests[0], PytestTest)]:
+            others = [n for n in range(len(candidates)) if n not in set(special)]
+            for numbers, judge in ((special, self.pytest.judge), (others, self.judge)):
+                for number, verdict in zip(numbers, judge([candidates[n] for n in numbers]), strict=True):
+                    verdicts[number] = verdict
+            return [verdict for verdict in verdicts if verdict is not None]
         jobs, numbers = [], []
         for number, candidate in enumerate(candidates):
             _refuse_deferred(candidate)
@@ -101,6 +111,21 @@ class Judge:
     def close(self) -> None:
         """End the workers; a later `judge` starts new ones."""
         self._pool.close()
+        if self._pytest is not None:
+            self._pytest.close()
+
+    @property
+    def pytest(self) -> PytestJudge:
+        """The part that runs pytest suites, in workers of its own; made when it is first needed.
+
+        Raises:
+            TaskError: pytest is not installed.
+        """
+        from promptrl.execution.pytest_suite import PytestJudge
+
+        if self._pytest is None:
+            self._pytest = PytestJudge(self.settings)
+        return self._pytest
 
     def __enter__(self) -> Judge:
         return self
@@ -164,6 +189,8 @@ def inner_test(test: Test) -> SandboxTest:
         if isinstance(place, Question):
             return ("value", test.setup, place.before, place.expression)
         return ("assert",) if place == "apart" else ("inside", test.setup, test.source)
+    if isinstance(test, PytestTest):
+        raise TaskError(f"{test.node_id}: a suite that pytest runs cannot hold other tests")
     try:
         return ("stdin", test.stdin.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:  # half of a surrogate pair

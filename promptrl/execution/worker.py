@@ -79,8 +79,9 @@ def build_job(
     style: str = "function",
     setup: str = "",
     wall_limit: float | None = None,
+    more: dict[str, Any] | None = None,
 ) -> Message:
-    """One job as the sandbox reads it."""
+    """One job as the sandbox reads it; `more` is what only some kinds of tests need."""
     wall = settings.wall_limit if wall_limit is None else wall_limit
     job = marshal.dumps(
         {
@@ -104,6 +105,7 @@ def build_job(
                 "cpu_seconds": int(2 * wall) + 10,
                 "open_files": 128,
             },
+            **(more or {}),
         }
     )
     return Message(job, tests.apart)

@@ -133,9 +133,9 @@ def feedback(step: Step, suite: TestSuite, *, most: int, entry_point: str | None
         return "No code could be read: it is missing, cut off, or not valid Python."
     verdict = step.verdict
     pairs = list(zip(suite, verdict.results, strict=True))
-    passed = [_shown(test, entry_point) for test, result in pairs if result.outcome is Outcome.PASSED]
+    passed = [shown_test(test, entry_point) for test, result in pairs if result.outcome is Outcome.PASSED]
     failed = [
-        f"{_shown(test, entry_point)}  # {_short_text(result.detail) or result.outcome.value}"
+        f"{shown_test(test, entry_point)}  # {_short_text(result.detail) or result.outcome.value}"
         for test, result in pairs
         if result.outcome not in (Outcome.PASSED, Outcome.NOT_RUN)
     ]
@@ -147,7 +147,7 @@ def feedback(step: Step, suite: TestSuite, *, most: int, entry_point: str | None
     return "\n".join(parts)
 
 
-def _shown(test: Test, entry_point: str | None) -> str:
+def shown_test(test: Test, entry_point: str | None) -> str:
     """A test as an assertion for people and models to read."""
     match test:
         case CallTest(args=args, expected=expected, comparison=comparison):

@@ -17,7 +17,7 @@ from promptrl.errors import TaskError
 from promptrl.settings import Settings
 from promptrl.tasks.asserts import count_whole, fault_of, parse_tests
 from promptrl.tasks.benchmark import RowError, json_lines
-from promptrl.tasks.task import AssertTest, CallTest, Comparison, StdinTest, Style, Task, Test, TestSuite
+from promptrl.tasks.task import AssertTest, CallTest, Comparison, PytestTest, StdinTest, Style, Task, Test, TestSuite
 
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\W\d]\w*$")]
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
@@ -160,6 +160,8 @@ def _shown(test: Test, entry_point: str | None) -> str:
             return "\n".join(part for part in (test.setup, test.source) if part)
         case StdinTest():
             return f"Input\n{test.stdin}\nOutput\n{test.expected_stdout}"
+        case PytestTest():
+            return test.node_id
 
 
 def read_custom(text: str, path: Path) -> list[Task]:

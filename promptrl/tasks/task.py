@@ -83,7 +83,35 @@ class StdinTest:
     reference_seconds: float | None = None
 
 
-Test = CallTest | AssertTest | StdinTest
+@dataclass(frozen=True, slots=True)
+class PytestFiles:
+    """A user's own test files, as pytest is to find them.
+
+    Attributes:
+        module: The name under which the tests import the candidate.
+        files: Path below the tests' common folder, and content; conftest.py and data files included.
+        targets: The paths that pytest is given.
+    """
+
+    module: str
+    files: tuple[tuple[str, bytes], ...]
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PytestTest:
+    """One test case that pytest itself runs, inside the sandbox and beside the candidate.
+
+    Unlike the other kinds it shares the candidate's process: trust it as far as the candidate is no adversary.
+    """
+
+    node_id: str
+    """Pytest's own name of it, such as `test_median.py::test_even[case0]`."""
+    files: PytestFiles = field(repr=False)
+    reference_seconds: float | None = None
+
+
+Test = CallTest | AssertTest | StdinTest | PytestTest
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from . import protocol, remote, runner
+from . import protocol, pytests, remote, runner
 
 _GRACE: Final = 0.3
 """CPU seconds beyond a limit after which a process that ignored its own timer is killed."""
@@ -198,7 +198,10 @@ class Supervisor:
         self.outbox.reset()
 
         def body(out: int) -> None:
-            runner.Runner(self.job, out, self.job["preamble"], self.outbox).run(start)
+            if "pytest" in self.job:
+                pytests.run(self.job, out, start)
+            else:
+                runner.Runner(self.job, out, self.job["preamble"], self.outbox).run(start)
 
         if any(kind == "assert" for kind, *_ in marshal.loads(self.job["tests"])):
             process = self.spawn_pair(start)
@@ -206,8 +209,9 @@ class Supervisor:
             process = Process(*self.spawn(self.job, body, -1, -1), self.source)
         try:
             imported = False
+            import_limit = self.job["import_limit"] + self.job.get("collect_limit", 0.0)
             try:
-                status, seconds, payload = self.await_record(process, protocol.IMPORT, self.job["import_limit"])
+                status, seconds, payload = self.await_record(process, protocol.IMPORT, import_limit)
                 imported = status == protocol.READY
                 if start == 0 or not imported:
                     self.send(protocol.IMPORT, status, seconds, payload)

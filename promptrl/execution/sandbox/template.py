@@ -25,7 +25,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from . import clearing, confine, lockdown, protocol, runner
+from . import clearing, confine, lockdown, protocol, pytests, runner
 from .supervise import Supervisor
 
 PRELOADED: Final = (
@@ -176,7 +176,7 @@ class Template:
         self.source = source
         self.sink = sink
         self.files = files
-        self.has_numpy = False
+        self.has_numpy = self.has_pytest = False
         places = [confine.PACKAGES] if settings["namespaces"] else settings["search_path"]
         sys.path += [path for path in places if path not in sys.path]
         self.own_modules = [name for name in sys.modules if name == "sandbox" or name.startswith("sandbox.")]
@@ -193,6 +193,11 @@ class Template:
             with contextlib.suppress(ImportError):
                 __import__("numpy")
             self.has_numpy = True
+            gc.collect()
+            gc.freeze()
+        if "pytest" in job and not self.has_pytest:
+            pytests.preload()
+            self.has_pytest = True
             gc.collect()
             gc.freeze()
         job["preamble"], job["clock"], job["outbox"] = self.preamble, self.clock, self.outbox

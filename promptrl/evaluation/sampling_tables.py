@@ -36,13 +36,12 @@ def _rows(scores: Sequence[SuiteScore]) -> list[list[str]]:
 def print_sampling_table(scores: Sequence[SuiteScore], caption: str, console: Console) -> None:
     """On a terminal or into a log; never so narrow that a number is cut."""
     table = Table(caption=caption, caption_justify="left", box=box.SIMPLE, padding=(0, 1))
-    columns, rows = _columns(scores), _rows(scores)
-    for column in columns:
+    for column in _columns(scores):
         table.add_column(column, justify="left" if column == "tests" else "right", no_wrap=True)
-    for row in rows:
+    for row in _rows(scores):
         table.add_row(*row)
-    width = 3 * len(columns) + sum(max(len(cell) for cell in cells) for cells in zip(columns, *rows, strict=True))
-    Console(file=console.file, width=max(console.width, width)).print(table)
+    needed = Console(width=10_000).measure(table).maximum
+    Console(file=console.file, width=max(console.width, needed)).print(table)
 
 
 def markdown_sampling_table(scores: Sequence[SuiteScore], caption: str) -> str:

@@ -78,12 +78,11 @@ class Browser:
 
     def open(self, path: Path, fragment: str = "") -> None:
         """Load a file and wait for the end of loading."""
-        self._loaded = False
-        self.call("Page.navigate", url="about:blank")
-        self._loaded = False
-        self.call("Page.navigate", url=path.resolve().as_uri() + fragment)
-        while not self._loaded:
-            self._note(self._receive())
+        for url in ("about:blank", path.resolve().as_uri() + fragment):
+            self._loaded = False
+            self.call("Page.navigate", url=url)
+            while not self._loaded:
+                self._note(self._receive())
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""

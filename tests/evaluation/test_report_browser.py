@@ -129,7 +129,7 @@ def test_odd_text_is_shown_and_never_run(browser: Browser, tmp_path: Path) -> No
     about = dict.fromkeys(texts, ODD)
     records = [
         step("", 0, prompt="before", **about),
-        step("", 1, prompt=ODD, **about, **{**FAILED, "status": ODD}),
+        step("", 1, **{**about, **FAILED, "status": ODD, "prompt": ODD}),
         step("other", 0, **SOLVED),
     ]
     opened(browser, tmp_path, records)

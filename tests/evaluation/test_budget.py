@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_more_attempts_than_the_budget_are_not_granted(judge: Judge, tmp_path: P
     ],
 )
 def test_a_cap_ends_an_episode(
-    judge: Judge, tmp_path: Path, budget: dict[str, float], attempts: int, capped: str | None
+    judge: Judge, tmp_path: Path, budget: dict[str, Any], attempts: int, capped: str | None
 ) -> None:
     result, records = run(judge, tmp_path, one_rewrite_each, **budget)
     assert result.attempts == 2 * attempts
@@ -161,20 +162,17 @@ def test_a_kept_model_is_still_metered(judge: Judge, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="made 7 model calls"):
         evaluate(own, engine, TASKS, tmp_path / "early.jsonl", seed=0, meter=own.model)
     late = Own(lambda method, episodes: [another(episode) for episode in episodes])
+
+    def ask_at_the_end(done: int, total: int) -> None:
+        if done == total:
+            late.ask(2)
+
     with pytest.raises(RunError, match="made 2 model calls"):
-        evaluate(
-            late,
-            engine,
-            TASKS,
-            tmp_path / "late.jsonl",
-            seed=0,
-            meter=late.model,
-            on_progress=lambda done, total: late.ask(2) and None if done == total else None,
-        )
+        evaluate(late, engine, TASKS, tmp_path / "late.jsonl", seed=0, meter=late.model, on_progress=ask_at_the_end)
 
 
 @pytest.mark.parametrize("budget", [{"calls": 6}, {"tokens": 100}, {"seconds": 1}])
-def test_a_population_without_end_is_stopped(judge: Judge, tmp_path: Path, budget: dict[str, float]) -> None:
+def test_a_population_without_end_is_stopped(judge: Judge, tmp_path: Path, budget: dict[str, Any]) -> None:
     def breed(method: Own, episodes: Sequence[Episode]) -> list[int | Proposal | None]:
         population: list[Generation] = []
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,7 +112,7 @@ def test_one_call_per_phase_for_all_tasks_and_only_what_can_still_be_tried(judge
     ],
 )
 def test_the_population_fits_the_budget(
-    judge: Judge, tmp_path: Path, attempts: int, settings: dict[str, object], actions: list[str]
+    judge: Judge, tmp_path: Path, attempts: int, settings: dict[str, Any], actions: list[str]
 ) -> None:
     records, _ = run(judge, tmp_path / "r.jsonl", never, attempts=attempts, tasks=[make_task(1)], **settings)
     assert [line["action"] for line in records["Scripted/1"]] == actions

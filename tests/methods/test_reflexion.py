@@ -168,14 +168,14 @@ def test_feedback_of_each_kind_of_test(judge: Judge) -> None:
     text = feedback(step_of(judge, "def f(x):\n    return 1 / (x - 2)", suite, task), suite, most=9, entry_point="f")
     lines = text.splitlines()
     assert lines[:2] == ["Passed:", "assert f(1)"]
-    assert lines[3].startswith("assert not f(2)  # ZeroDivisionError")
+    assert lines[3].startswith("assert not f(2)  # line 2: ZeroDivisionError")
     assert lines[4].startswith("assert f(3) is None  # returned 1.0")
     assert lines[5].startswith("assert f([0, 1, 2,")
     assert len(lines[5]) < 300
     assert lines[6].startswith("assert f(5) > 5  # ")
     assert feedback(step_of(judge, None, suite, task), suite, most=1).startswith("No code could be read")
     broken = feedback(step_of(judge, "def f(x:", suite, task), suite, most=3, entry_point="f")
-    assert broken.startswith("Failed:\nThe code does not run: SyntaxError")
+    assert broken.startswith("Failed:\nThe code does not run: line 1: SyntaxError")
     assert len(broken.splitlines()) == 2
 
 

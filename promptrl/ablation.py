@@ -116,11 +116,16 @@ def threshold_table(curves: dict[str, dict[str, list[Curve]]], thresholds: Seque
 
 def _steps_markdown(steps: pd.DataFrame) -> str:
     lines = ["| score | reward | threshold % | seeds that reached it | median steps |", "| --- | --- |" + " ---: |" * 3]
-    for row in steps.itertuples():
-        median = "never" if pd.isna(row.median_steps) else f"{row.median_steps:.0f}"
-        lines.append(
-            f"| {row.score} | {row.variant} | {100 * row.threshold:g} | {row.reached} of {row.seeds} | {median} |"
+    for row in steps.to_dict("records"):
+        median = "never" if pd.isna(row["median_steps"]) else f"{row['median_steps']:.0f}"
+        cells = (
+            row["score"],
+            row["variant"],
+            f"{100 * row['threshold']:g}",
+            f"{row['reached']} of {row['seeds']}",
+            median,
         )
+        lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "Environment steps until the share was first reached; the median is over the seeds that reached it,"]
     lines += ["and training shares are means over 32 episodes."]
     return "\n".join(lines)

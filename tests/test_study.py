@@ -13,6 +13,7 @@ from rich.console import Console
 from promptrl.ablation import TRAINING_LABEL, VALIDATION_LABEL, ablate_reward, learning_curves
 from promptrl.config import Config, load_config
 from promptrl.errors import ConfigError, RunError
+from promptrl.evaluation.comparison import compare
 from promptrl.evaluation.curves import t_interval
 from promptrl.evaluation.records import read_records
 from promptrl.execution import Judge
@@ -94,6 +95,10 @@ def test_a_study_makes_what_is_missing_and_nothing_else(judge: Judge, tmp_path: 
     assert list(table["method"]) == ["direct", "repeat-direct", "ppo"]
     assert list(table["seeds"]) == [1, 2, 2]
     assert pd.isna(table.loc[0, "strict_low"])
+    compared = compare(more, tmp_path / "study" / "tables").blocks[0]
+    assert {entry.label: entry.strict for entry in compared.entries} == pytest.approx(
+        dict(zip(table["method"], table["strict"], strict=True))
+    )
     assert (table["n"] == 3).all()
 
 
@@ -186,7 +191,7 @@ def test_several_seeds_in_one_command(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_the_ablation_of_the_reward(judge: Judge, tmp_path: Path) -> None:
-    config = small_config(ppo={**small_config().ppo.model_dump(), "total_timesteps": 96})
+    config = small_config(ppo={**small_config().ppo.model_dump(), "total_timesteps": 64})
     folder = ablate_reward(
         config,
         tmp_path / "ablation",

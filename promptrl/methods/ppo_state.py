@@ -63,7 +63,8 @@ def normalized(agent: PPO, observations: NDArray[np.float32]) -> NDArray[np.floa
     if not stored:
         return observations
     scaled = (observations - np.array(stored["mean"])) / np.sqrt(np.array(stored["var"]) + stored["epsilon"])
-    return np.clip(scaled, -stored["clip_obs"], stored["clip_obs"]).astype(np.float32)
+    clipped: NDArray[np.float32] = np.clip(scaled, -stored["clip_obs"], stored["clip_obs"]).astype(np.float32)
+    return clipped
 
 
 def save_checkpoint(

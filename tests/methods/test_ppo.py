@@ -338,7 +338,6 @@ def test_schedules_and_normalisation_go_on_where_they_were(
         train(make_env(judge), settings, cut, seed=3, on_progress=stop)
     resumed = train(make_env(judge), settings, cut, seed=3, resume=True)
     assert torch.equal(weights(resumed), weights(whole))
-    assert not torch.equal(weights(whole), weights(train(make_env(judge), SMALL, _made(tmp_path / "plain"), seed=3)))
     if "lr_schedule" in changed:
         events = EventAccumulator(str(tmp_path / "whole" / "tensorboard" / "ppo_0"))
         events.Reload()

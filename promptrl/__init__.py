@@ -4,6 +4,7 @@ Importing it registers `promptrl/PromptRefinement-v0` with Gymnasium and loads n
 """
 
 import os
+from typing import TYPE_CHECKING, Any
 
 # Torch's threads otherwise spin while they wait for each other. Beside any other busy process (a judge at work, a
 # second run) that costs several times the work itself; asleep they cost nothing measurable. Read when torch loads.
@@ -11,7 +12,21 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from gymnasium.envs.registration import register
 
+if TYPE_CHECKING:
+    from promptrl.refining import Budget, HoldOut, Refinement, refine, task_from_prompt, task_from_stub
+
 __version__ = "0.1.0"
+__all__ = ["Budget", "HoldOut", "Refinement", "refine", "task_from_prompt", "task_from_stub"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what refines only when it is asked for: importing the package stays quick."""
+    if name not in __all__:
+        raise AttributeError(f"module 'promptrl' has no attribute {name!r}")
+    from promptrl import refining
+
+    return getattr(refining, name)
+
 
 register(
     id="promptrl/PromptRefinement-v0",

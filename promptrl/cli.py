@@ -14,6 +14,7 @@ from promptrl.assets.commands import assets_app
 from promptrl.doctor import doctor
 from promptrl.errors import ConfigError, PromptRLError
 from promptrl.models.commands import cache_app
+from promptrl.refine_command import refine
 
 Number = TypeVar("Number", int, float)
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.add_typer(assets_app, name="assets")
 app.add_typer(cache_app, name="cache")
 app.command("doctor")(doctor)
+app.command("refine")(refine)
 
 
 ConfigOption = Annotated[str, typer.Option("--config", help="a configuration file, or a name in configs/")]

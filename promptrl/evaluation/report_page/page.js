@@ -38,7 +38,8 @@
 
   const plain = (text) => shown(text).textContent;
   const count = (n, one, many = one + "s") => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
-  const percent = (rate) => (rate === null ? "–" : `${Math.floor(rate * 1000 + 1e-9) / 10} %`);
+  // Only what is whole is 100.
+  const percent = (rate) => (rate === null ? "–" : `${rate < 1 ? Math.min(rate * 100, 99.9).toFixed(1) : 100} %`);
   const signed = (value) =>
     value === null ? "–" : (value < 0 ? "−" : "") + Math.abs(value).toFixed(2).replace(/\.?0+$/, "");
   const text = (index) => (index === null || index === undefined ? null : data.texts[index]);
@@ -68,17 +69,22 @@
   const words = (value) => value.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu) || [];
 
   function common(a, b) {
-    // Longest common subsequence of two word lists, as [kind, word] with the kinds same, old and new.
+    // Longest common subsequence of two word lists, as [kind, word] with the kinds same, old and new. Where a line is
+    // broken makes no difference, as long as no empty line comes or goes.
+    const plainBlank = (word) => (/^[^\S\n]*\n?[^\S\n]*$/.test(word) ? " " : word);
+    const before = a.map(plainBlank);
+    const after = b.map(plainBlank);
     let start = 0;
-    while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
+    while (start < a.length && start < b.length && before[start] === after[start]) start += 1;
     let end = 0;
-    while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
-    const old = a.slice(start, a.length - end);
-    const fresh = b.slice(start, b.length - end);
+    while (end < Math.min(a.length, b.length) - start && before[a.length - 1 - end] === after[b.length - 1 - end]) end += 1;
+    const old = before.slice(start, a.length - end);
+    const fresh = after.slice(start, b.length - end);
     const middle = [];
     const width = fresh.length + 1;
     if (old.length * fresh.length > 4e6) {
-      middle.push(...old.map((word) => ["old", word]), ...fresh.map((word) => ["new", word]));
+      for (let i = 0; i < old.length; i += 1) middle.push(["old", a[start + i]]);
+      for (let j = 0; j < fresh.length; j += 1) middle.push(["new", b[start + j]]);
     } else {
       const longest = new Uint32Array((old.length + 1) * width);
       for (let i = old.length - 1; i >= 0; i -= 1) {
@@ -93,20 +99,20 @@
       let j = 0;
       while (i < old.length || j < fresh.length) {
         if (i < old.length && j < fresh.length && old[i] === fresh[j]) {
-          middle.push(["same", old[i]]);
+          middle.push(["same", b[start + j]]);
           i += 1;
           j += 1;
         } else if (j >= fresh.length || (i < old.length && longest[(i + 1) * width + j] >= longest[i * width + j + 1])) {
-          middle.push(["old", old[i]]);
+          middle.push(["old", a[start + i]]);
           i += 1;
         } else {
-          middle.push(["new", fresh[j]]);
+          middle.push(["new", b[start + j]]);
           j += 1;
         }
       }
     }
     const same = (word) => ["same", word];
-    return [...a.slice(0, start).map(same), ...middle, ...a.slice(a.length - end).map(same)];
+    return [...b.slice(0, start).map(same), ...middle, ...b.slice(b.length - end).map(same)];
   }
 
   function diff(before, after) {
@@ -291,7 +297,8 @@
       row.classList.toggle("opened", wanted);
       if (wanted && !open.has(item)) {
         const close = make("button", { type: "button", class: "close", onclick: () => shut(item) }, "Close");
-        open.set(item, make("tr", { class: "detail" }, make("td", { colspan: columns.length }, draw(item), close)));
+        open.set(item, make("tr", { class: "detail" },
+          make("td", { colspan: columns.length }, make("div", { class: "held" }, draw(item), close))));
         row.after(open.get(item));
       } else if (!wanted && open.has(item)) {
         open.get(item).remove();

@@ -101,8 +101,7 @@ def code_request(
     check_decoding(temperature, top_p, max_new_tokens)
     style = resolve_style(settings)
     if style == "chat":
-        template = settings.instruction_template or INSTRUCTIONS[settings.request]
-        user = template.replace("{prompt}", prompt_text)
+        user = (settings.instruction_template or INSTRUCTIONS[settings.request]).replace("{prompt}", prompt_text)
         # Without a prefilled fence the first fence of the answer opens the code, so it must not end it.
         prefills = settings.family != "server" or settings.server.continues_prefill
         prefill = FENCE if prefills else ""

@@ -254,7 +254,7 @@ def test_commands_count_and_clear_verdicts(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_several_processes_write_and_read_at_once(tmp_path: Path) -> None:
-    names = [f"w{number}" for number in range(4)]
+    names = [f"w{number}" for number in range(3)]
     code = WRITER.replace("while True:", "for _ in range(25):")
     writers = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], stdout=subprocess.DEVNULL) for name in names
@@ -266,8 +266,8 @@ def test_several_processes_write_and_read_at_once(tmp_path: Path) -> None:
         assert all(answer.text == key * 20 for key, answer in found.items())
         assert len(found) >= seen
         seen = len(found)
-    assert [writer.returncode for writer in writers] == [0] * 4
-    assert len(GenerationCache(tmp_path).get("m", keys)) == len(keys) == 2000
+    assert [writer.returncode for writer in writers] == [0] * 3
+    assert len(GenerationCache(tmp_path).get("m", keys)) == len(keys) == 1500
     assert GenerationCache(tmp_path).sizes()[0].damaged == 0
 
 

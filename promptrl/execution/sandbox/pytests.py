@@ -17,7 +17,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Final
 
 from . import protocol, runner
@@ -202,7 +202,7 @@ def _plugin(suite: SuiteRunner) -> object:
                 suite.errors.append((node.nodeid, _reason(call.excinfo.value)))
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
-        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
+        def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
             self.phases = []
             clock.arm(suite.job["limits"][suite.nodes.index(item.nodeid)] if suite.nodes else 0.0)
             clock.armed = False  # it runs within the phases only: a time-out inside of pytest would end the session
@@ -211,7 +211,7 @@ def _plugin(suite: SuiteRunner) -> object:
             suite.finish(item.nodeid, self.phases, _cpu_time() - started)
             return result
 
-        def timed(self) -> Iterator[None]:
+        def timed(self) -> Generator[None, Any, Any]:
             try:
                 try:
                     clock.armed = True
@@ -222,19 +222,19 @@ def _plugin(suite: SuiteRunner) -> object:
                 clock.armed = False  # the timer may strike on the way to the line above
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
-        def pytest_runtest_setup(self) -> Iterator[None]:
+        def pytest_runtest_setup(self) -> Generator[None, Any, Any]:
             return (yield from self.timed())
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
-        def pytest_runtest_call(self) -> Iterator[None]:
+        def pytest_runtest_call(self) -> Generator[None, Any, Any]:
             return (yield from self.timed())
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
-        def pytest_runtest_teardown(self) -> Iterator[None]:
+        def pytest_runtest_teardown(self) -> Generator[None, Any, Any]:
             return (yield from self.timed())
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
-        def pytest_runtest_makereport(self, call: Any) -> Iterator[None]:
+        def pytest_runtest_makereport(self, call: Any) -> Generator[None, Any, Any]:
             report: Any = yield
             error = None if call.excinfo is None else call.excinfo.value
             self.phases.append((report.when, report.outcome, hasattr(report, "wasxfail"), error))

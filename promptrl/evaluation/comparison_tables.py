@@ -11,6 +11,7 @@ import pandas as pd
 
 from promptrl.errors import RunError
 from promptrl.evaluation.comparison import Block, Comparison, Entry, Pair
+from promptrl.evaluation.run_folders import TRAINED
 from promptrl.evaluation.statistics import CONFIDENCE, EXACT_BELOW, RESAMPLES, Interval
 
 _MARKS: Final = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
@@ -24,6 +25,9 @@ class Cell:
     text: str
     bold: bool = False
     mark: str = ""
+
+
+Column = tuple[str, Callable[[Entry], Cell]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ def table(comparison: Comparison, fmt: str) -> str:
     """The main table: methods by blocks, with scores, intervals and costs."""
     if fmt == "csv":
         return _csv([_entry_row(block, entry) for block in comparison.blocks for entry in block.entries])
-    grids = [_main_grid(block) for block in comparison.blocks]
+    grids = [grid for block in comparison.blocks for grid in _main_grids(block, apart=fmt == "tex")]
     return _render([*_summary_grids(comparison), *grids, *_overall_grids(comparison)], fmt)
 
 
@@ -52,7 +56,8 @@ def pairs_table(comparison: Comparison, fmt: str) -> str:
     return _render([_pairs_grid(block) for block in comparison.blocks], fmt)
 
 
-def _main_grid(block: Block) -> Grid:
+def _main_grids(block: Block, *, apart: bool) -> list[Grid]:
+    """Scores and costs of a block, in one table or, for a page that is not wide, apart."""
     several = any(len(entry.seeds) > 1 for entry in block.entries)
     capped = any(entry.capped for entry in block.entries)
     best_strict = max(entry.strict for entry in block.entries)
@@ -61,9 +66,8 @@ def _main_grid(block: Block) -> Grid:
     def number(value: Callable[[Entry], float | None], digits: int = 0) -> Callable[[Entry], Cell]:
         return lambda entry: Cell(_number(value(entry), digits))
 
-    columns: list[tuple[str, Callable[[Entry], Cell]]] = [
-        ("method", lambda e: Cell(e.label)),
-        ("n", lambda e: Cell(str(e.n))),
+    first: list[Column] = [("method", lambda e: Cell(e.label)), ("n", lambda e: Cell(str(e.n)))]
+    scores: list[Column] = [
         ("solved", lambda e: Cell(", ".join(map(str, e.solved)))),
         (
             "Strict Pass@1 %",
@@ -74,16 +78,15 @@ def _main_grid(block: Block) -> Grid:
         ("95 %", lambda e: Cell(_interval(e.soft_interval))),
     ]
     if several:
-        columns += [
+        scores += [
             ("IQM Strict %", lambda e: Cell(_percent(e.strict_iqm))),
             ("over seeds 95 %", lambda e: Cell(_interval(e.strict_iqm_interval))),
             ("IQM Soft %", lambda e: Cell(_percent(e.soft_iqm))),
             ("over seeds 95 %", lambda e: Cell(_interval(e.soft_iqm_interval))),
         ]
-    columns += [("misled %", lambda e: Cell(_percent(e.misled)))]
-    if capped:
-        columns += [("capped", number(lambda e: e.capped))]
-    columns += [
+    scores += [("misled %", lambda e: Cell(_percent(e.misled)))]
+    costs: list[Column] = [("capped", number(lambda e: e.capped))] if capped else []
+    costs += [
         ("attempts", number(lambda e: e.attempts)),
         ("model calls", number(lambda e: e.model_calls)),
         ("tokens in", number(lambda e: e.tokens_in)),
@@ -92,48 +95,63 @@ def _main_grid(block: Block) -> Grid:
         ("tokens per solved", number(lambda e: e.tokens_per_solved)),
         ("seconds per solved", number(lambda e: e.seconds_per_solved, 1)),
     ]
-    return Grid(
-        title=str(block.key),
-        columns=tuple(name for name, _ in columns),
-        rows=tuple(tuple(make(entry) for _, make in columns) for entry in block.entries),
-        caption=_caption(block, several, capped),
-        label=_slug("table", block),
+    about, notes, spent = _about(block), _score_notes(block, several), _cost_notes(several, capped)
+    if apart:
+        parts = [
+            ([*first, *scores], [about, *notes], "scores"),
+            ([*first, *costs], [f"Costs: {about}", *spent], "costs"),
+        ]
+    else:
+        parts = [([*first, *scores, *costs], [about, *notes, *spent], "table")]
+    return [
+        Grid(
+            title=str(block.key),
+            columns=tuple(name for name, _ in columns),
+            rows=tuple(tuple(make(entry) for _, make in columns) for entry in block.entries),
+            caption=". ".join(sentences) + ".",
+            label=_slug(kind, block),
+        )
+        for columns, sentences, kind in parts
+    ]
+
+
+def _about(block: Block) -> str:
+    """What was compared, on what and under which rules."""
+    seeds = sorted({seed for entry in block.entries for seed in entry.seeds})
+    rewards = list(dict.fromkeys(entry.reward for entry in block.entries if entry.method in TRAINED))
+    paid = f", trained with the {' and the '.join(rewards)} reward" if rewards else ""
+    return (
+        f"{block.key.benchmark}, n = {len(block.task_ids)} held-out tasks, protocol {block.key.protocol}, at most "
+        f"{block.horizon} attempts per task, model {block.key.backbone}, seed{'s' if len(seeds) > 1 else ''} "
+        f"{', '.join(map(str, seeds))}{paid}"
     )
 
 
-def _caption(block: Block, several: bool, capped: bool) -> str:
-    level = f"{100 * CONFIDENCE:.0f} %"
-    seeds = sorted({seed for entry in block.entries for seed in entry.seeds})
-    trained = [entry for entry in block.entries if entry.method == "ppo"]
-    rewards = ", ".join(dict.fromkeys(entry.reward for entry in trained))
-    over = "tasks, of the means over seeds" if several else "tasks"
-    parts = [
-        f"{block.key.benchmark}, n = {len(block.task_ids)} held-out tasks, protocol {block.key.protocol}, "
-        f"at most {block.horizon} attempts per task, model {block.key.backbone}, "
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        + (f", PPO trained with the {rewards} reward{'s' if ',' in rewards else ''}" if rewards else ""),
-        f"Intervals hold {level}: "
-        + (
-            f"bootstrap over {over} ({RESAMPLES} draws)"
-            if several
-            else f"Wilson's for Strict, bootstrap over tasks ({RESAMPLES} draws) for Soft"
-        ),
+def _score_notes(block: Block, several: bool) -> list[str]:
+    level, draws = f"{100 * CONFIDENCE:.0f} %", f"({RESAMPLES} draws)"
+    intervals = f"Intervals hold {level}: Wilson's for Strict, bootstrap over tasks {draws} for Soft"
+    if several:
+        intervals += (
+            ", and for both a bootstrap over tasks of the means over seeds where a row has several seeds. Solved is "
+            "given per seed, rates are means over seeds. IQM: interquartile mean over seeds, bootstrap over seeds"
+        )
+    return [
+        intervals,
         "Bold: the highest of its column, which need not be significantly higher",
         f"Stars: McNemar against {block.reference}, Holm-adjusted over all pairs of this table, "
         "* p < 0.05, ** p < 0.01, *** p < 0.001",
         "misled: the answer passes the reward tests and fails report tests",
     ]
-    if capped:
-        parts.append("capped: tasks that a cap on calls, tokens or seconds ended")
+
+
+def _cost_notes(several: bool, capped: bool) -> list[str]:
+    notes = ["capped: tasks that a cap on calls, tokens or seconds ended"] if capped else []
     if several:
-        parts.append(
-            "Solved is given per seed; rates and costs are means over seeds; IQM: interquartile mean over seeds, "
-            "bootstrap over seeds"
-        )
-    parts.append(
-        "Calls and tokens include rewriting; seconds are model time as first spent, answers from the cache in full"
-    )
-    return ". ".join(parts) + "."
+        notes.append("Costs are means over seeds")
+    return [
+        *notes,
+        "Calls and tokens include rewriting; seconds are model time as first spent, answers from the cache in full",
+    ]
 
 
 def _summary_grids(comparison: Comparison) -> list[Grid]:
@@ -239,7 +257,7 @@ def _entry_row(block: Block, entry: Entry) -> dict[str, object]:
         "protocol": block.key.protocol,
         "horizon": block.horizon,
         "method": entry.label,
-        "reward": entry.reward if entry.method == "ppo" else None,
+        "reward": entry.reward if entry.method in TRAINED else None,
         "seeds": " ".join(map(str, entry.seeds)),
         "n": entry.n,
         "solved": " ".join(map(str, entry.solved)),

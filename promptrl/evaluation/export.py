@@ -48,7 +48,7 @@ def export_samples(run_dir: Path, method: str, output: Path) -> int:
     run.outcomes(method)  # refuses an unfinished evaluation
     lines = [
         json.dumps({"task_id": task_id, "solution": self_sufficient(record["code"] or "")}) + "\n"
-        for task_id, record in answers(run.records(method)).items()
+        for task_id, record in sorted(answers(run.records(method)).items(), key=lambda item: int(item[1]["episode"]))
     ]
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -177,18 +177,20 @@ def gain_figure(comparison: Comparison) -> Figure | None:
     bound = max(0.01, max(float(gains["mean"].abs().max()) for _, gains in panels))
     figure, axes = _panels(len(panels), width=4.4, height=2.8)
     image = None
+    names = _action_names(gains.reset_index() for _, gains in panels)
     for axis, (title, gains) in zip(axes, panels, strict=True):
-        means, counts = gains["mean"].unstack(), gains["count"].unstack().fillna(0)
+        means, counts = (gains[key].unstack().reindex(names) for key in ("mean", "count"))
         # Grey alone cannot show a sign, so the number stands in each field, which is never too dark to read it.
         image = axis.imshow(means.to_numpy(dtype=float), cmap=_SHADES, vmin=-bound, vmax=bound, aspect="auto")
         axis.set_xticks(range(len(means.columns)), [str(step) for step in means.columns])
         axis.set_yticks(range(len(means.index)), list(means.index))
         axis.grid(visible=False)
         for i, j in np.ndindex(means.shape):
+            text = "never"
             if not np.isnan(means.iloc[i, j]):
                 mean = round(float(means.iloc[i, j]), 2) + 0.0  # + 0.0: no −0.00
                 text = f"{mean:+.2f}\nn = {int(counts.iloc[i, j])}".replace("-", "−")
-                axis.text(j, i, text, ha="center", va="center", fontsize=7)
+            axis.text(j, i, text, ha="center", va="center", fontsize=7)
         axis.set_xlabel("attempt")
         axis.set_title(title)
     if image is not None:

@@ -73,41 +73,42 @@ def test_report_tests_never_choose_an_agent(judge: Judge) -> None:
     assert scores == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_training_does_not_notice_validation(judge: Judge, tmp_path: Path, deterministic: bool) -> None:
-    plain, validated = tmp_path / "plain", tmp_path / "validated"
-    plain.mkdir()
-    validated.mkdir()
-    alone = train(make_env(judge), SMALL, plain, seed=3)
-    validator = make_validator(judge, deterministic=deterministic)
-    watched = train(make_env(judge), VALIDATED, validated, seed=3, validator=validator)
-    assert torch.equal(weights(alone), weights(watched))
-    assert [result.steps for result in read_validation(validated / VALIDATION_FILE)] == [16, 32, 48, 64]
-    assert not (plain / VALIDATION_FILE).exists()
+def test_training_does_not_notice_validation(judge: Judge, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    alone = train(make_env(judge), SMALL, tmp_path / "plain", seed=3)
+    assert not (tmp_path / "plain" / VALIDATION_FILE).exists()
+    for deterministic in (True, False):
+        folder = tmp_path / str(deterministic)
+        folder.mkdir()
+        validator = make_validator(judge, deterministic=deterministic)
+        watched = train(make_env(judge), VALIDATED, folder, seed=3, validator=validator)
+        assert torch.equal(weights(alone), weights(watched))
+        assert [result.steps for result in read_validation(folder / VALIDATION_FILE)] == [16, 32, 48, 64]
 
 
-@pytest.mark.parametrize("stop_at", [24, 40])
-def test_a_resumed_run_has_the_same_validations_and_best_agent(judge: Judge, tmp_path: Path, stop_at: int) -> None:
-    """Stopped in the middle of a rollout, once with a validation and its best agent that the checkpoint has too."""
+def test_a_resumed_run_has_the_same_validations_and_best_agent(judge: Judge, tmp_path: Path) -> None:
+    """Stopped in the middle of the second and of the third rollout."""
     settings = VALIDATED.model_copy(update={"save_freq": 64, "n_epochs": 8, "learning_rate": 3e-3})
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole = tmp_path / "whole"
     whole.mkdir()
-    cut.mkdir()
     agent = train(make_env(judge), settings, whole, seed=3, validator=make_validator(judge))
+    for stop_at in (24, 40):
+        cut = tmp_path / str(stop_at)
+        cut.mkdir()
 
-    def stop(done: int, total: int, figures: dict[str, float]) -> None:
-        if done >= stop_at:
-            raise KeyboardInterrupt
+        def stop(done: int, total: int, figures: dict[str, float], stop_at: int = stop_at) -> None:
+            if done >= stop_at:
+                raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        train(make_env(judge), settings, cut, seed=3, validator=make_validator(judge), on_progress=stop)
-    np.random.seed(99)
-    torch.manual_seed(99)
-    resumed = train(make_env(judge), settings, cut, seed=3, validator=make_validator(judge), resume=True)
-    assert torch.equal(weights(resumed), weights(agent))
-    assert (cut / VALIDATION_FILE).read_text() == (whole / VALIDATION_FILE).read_text()
-    best = [PPO.load(folder / "best_agent.zip") for folder in (whole, cut)]
-    assert torch.equal(weights(best[0]), weights(best[1]))
+        with pytest.raises(KeyboardInterrupt):
+            train(make_env(judge), settings, cut, seed=3, validator=make_validator(judge), on_progress=stop)
+        np.random.seed(99)
+        torch.manual_seed(99)
+        resumed = train(make_env(judge), settings, cut, seed=3, validator=make_validator(judge), resume=True)
+        assert torch.equal(weights(resumed), weights(agent))
+        assert (cut / VALIDATION_FILE).read_text() == (whole / VALIDATION_FILE).read_text()
+        best = [PPO.load(folder / "best_agent.zip") for folder in (whole, cut)]
+        assert torch.equal(weights(best[0]), weights(best[1]))
 
 
 def test_validations_after_the_checkpoint_are_made_again(judge: Judge, tmp_path: Path) -> None:

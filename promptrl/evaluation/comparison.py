@@ -119,7 +119,7 @@ class Pair:
     Attributes:
         first: label of one row.
         second: label of the other.
-        test: McNemar's; with several seeds a task counts as solved where more than half of the seeds solve it.
+        test: McNemar's; with several seeds a task counts as solved where `majority` of the seeds solve it.
         p_holm: its p-value, adjusted over all pairs of the block.
         strict_difference: Strict of the first less that of the second, means over seeds.
         strict_interval: paired bootstrap over tasks.

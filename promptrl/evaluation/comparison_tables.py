@@ -228,8 +228,8 @@ def _pairs_grid(block: Block) -> Grid:
         for pair in block.pairs
     )
     votes = (
-        " With several seeds a task counts as solved where more than half of a method's seeds solve it; pairs.csv has "
-        "the test of every single seed too."
+        " With several seeds a task counts as solved where more than half of a method's seeds solve it (at a tie, "
+        "where the first does); pairs.csv has the test of every single seed too."
         if several
         else ""
     )
@@ -287,7 +287,7 @@ def _entry_row(block: Block, entry: Entry) -> dict[str, object]:
 
 def _pair_rows(block: Block, pair: Pair) -> list[dict[str, object]]:
     """The row of the pair, with seed `all`, and one for each seed that both have."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for seed, test, p_holm in [
         ("all", pair.test, pair.p_holm),
         *((str(single.seed), single.test, single.p_holm) for single in pair.per_seed),

@@ -84,10 +84,11 @@ def self_sufficient(code: str) -> str:
 def _supplied() -> Iterator[tuple[str, str]]:
     """Every name that the forgiving judge supplies, and the import that gives it."""
     for node in ast.parse(PREAMBLE).body:
-        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            name = alias.asname or alias.name
-            single = ast.Import([alias]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [alias], 0)
-            yield name, ast.unparse(single)
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name, ast.unparse(ast.Import([alias]))) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, ast.unparse(ast.ImportFrom(node.module, [alias], 0))
 
 
 _SUPPLIED: Final = dict(_supplied())

@@ -32,7 +32,7 @@ from promptrl.evaluation.run_folders import TRAINED
 from promptrl.evaluation.series import Series
 from promptrl.methods.validation import read_validation
 
-_STYLE: Final[dict[str, Any]] = {
+_STYLE: Final[Any] = {
     "svg.hashsalt": "promptrl",
     "svg.fonttype": "none",
     "font.size": 9,
@@ -179,17 +179,18 @@ def gain_figure(comparison: Comparison) -> Figure | None:
     image = None
     names = _action_names(gains.reset_index() for _, gains in panels)
     for axis, (title, gains) in zip(axes, panels, strict=True):
-        means, counts = (gains[key].unstack().reindex(names) for key in ("mean", "count"))
+        means = gains["mean"].unstack().reindex(names)
+        values, counts = means.to_numpy(dtype=float), gains["count"].unstack().reindex(names).to_numpy(dtype=float)
         # Grey alone cannot show a sign, so the number stands in each field, which is never too dark to read it.
-        image = axis.imshow(means.to_numpy(dtype=float), cmap=_SHADES, vmin=-bound, vmax=bound, aspect="auto")
+        image = axis.imshow(values, cmap=_SHADES, vmin=-bound, vmax=bound, aspect="auto")
         axis.set_xticks(range(len(means.columns)), [str(step) for step in means.columns])
         axis.set_yticks(range(len(means.index)), list(means.index))
         axis.grid(visible=False)
-        for i, j in np.ndindex(means.shape):
+        for i, j in np.ndindex(values.shape):
             text = "never"
-            if not np.isnan(means.iloc[i, j]):
-                mean = round(float(means.iloc[i, j]), 2) + 0.0  # + 0.0: no −0.00
-                text = f"{mean:+.2f}\nn = {int(counts.iloc[i, j])}".replace("-", "−")
+            if not np.isnan(values[i, j]):
+                mean = round(float(values[i, j]), 2) + 0.0  # + 0.0: no −0.00
+                text = f"{mean:+.2f}\nn = {int(counts[i, j])}".replace("-", "−")
             axis.text(j, i, text, ha="center", va="center", fontsize=7)
         axis.set_xlabel("attempt")
         axis.set_title(title)

@@ -141,9 +141,13 @@ class StudyRun:
         """The finished tasks of a method's evaluation, by id.
 
         Raises:
-            RunError: when there are none, or fewer than the run has test tasks.
+            RunError: when there are none, fewer than the run has test tasks, or records that lack something.
         """
-        found = task_outcomes(self.records(method))
+        try:
+            found = task_outcomes(self.records(method))
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"docs/records.md has it ({type(error).__name__}: {error})"
+            raise RunError(f"a record of {method!r} in {self.path} is not as {what}") from error
         wanted = self._test_tasks() or len(found)
         if len(found) < max(wanted, 1):
             raise RunError(

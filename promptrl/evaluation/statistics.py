@@ -194,8 +194,15 @@ def stratified_bootstrap(
 
 
 def majority(runs: Sequence[Sequence[bool]]) -> list[bool]:
-    """Per task, whether more than half of a method's runs solve it; `runs` has the shape (runs, tasks)."""
-    return [2 * sum(votes) > len(votes) for votes in zip(*runs, strict=True)]
+    """Per task, whether more than half of a method's runs solve it, or half of them and the first among those.
+
+    Were a tie a miss, two runs would have to agree where one run has nobody to agree with, and a method would lose by
+    being run twice.
+
+    Args:
+        runs: shape (runs, tasks).
+    """
+    return [2 * sum(votes) + bool(votes[0]) > len(votes) for votes in zip(*runs, strict=True)]
 
 
 def _require_pairs(first: int, second: int) -> None:

@@ -253,6 +253,20 @@ def test_an_unfinished_evaluation_is_refused(tmp_path: Path) -> None:
         build_comparison([run])
 
 
+def test_records_of_another_form_are_told_and_no_traceback(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"direct": tasks_solved(5)})
+    path = run / "evaluation" / "direct.jsonl"
+    whole = path.read_text()
+    for old, new, message in (
+        (', "rewrite_cached": 0', "", r"is not as docs/records.md has it \(KeyError: 'rewrite_cached'\)"),
+        ('"report_pass_rate": 0.0', '"report_pass_rate": null', "is not as docs/records.md has it"),
+        ('"schema": 1', '"schema": 7', "line 1 is not a record of schema version 1"),
+    ):
+        path.write_text(whole.replace(old, new))
+        with pytest.raises(RunError, match=message):
+            build_comparison([run])
+
+
 def test_the_same_run_twice_counts_once_and_another_is_refused(tmp_path: Path) -> None:
     first = write_run(tmp_path / "one", {"direct": tasks_solved(5)})
     copy = write_run(tmp_path / "two", {"direct": tasks_solved(5)}, environment__reward="binary", ppo__gamma=0.5)

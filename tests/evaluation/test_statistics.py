@@ -166,7 +166,8 @@ def test_runs_are_drawn_within_their_benchmark() -> None:
     assert spread != stratified_bootstrap([[0.1], [0.2], [0.31]])
 
 
-def test_majority_is_more_than_half() -> None:
-    assert majority([[True, True, False], [True, False, False]]) == [True, False, False]
+def test_majority_is_more_than_half_and_ties_go_to_the_first_run() -> None:
+    assert majority([[True, True, False, False], [True, False, True, False]]) == [True, True, False, False]
     assert majority([[True, False], [True, True], [False, True]]) == [True, True]
+    assert majority([[True, True], [False, False], [False, True]]) == [False, True]
     assert majority([[True, False]]) == [True, False]

@@ -109,7 +109,7 @@ def _main_grids(block: Block, *, apart: bool) -> list[Grid]:
             columns=tuple(name for name, _ in columns),
             rows=tuple(tuple(make(entry) for _, make in columns) for entry in block.entries),
             caption=". ".join(sentences) + ".",
-            label=_slug(kind, block),
+            label=f"tab:{kind}-{block.key.slug}",
         )
         for columns, sentences, kind in parts
     ]
@@ -246,7 +246,7 @@ def _pairs_grid(block: Block) -> Grid:
             f"{len(block.pairs)} pairs, bold below 0.05. Differences are first less second, in percentage points, with "
             f"paired bootstrap intervals over tasks ({RESAMPLES} draws).{votes}"
         ),
-        label=_slug("pairs", block),
+        label=f"tab:pairs-{block.key.slug}",
     )
 
 
@@ -385,11 +385,6 @@ _LATEX: Final = {
 def escape_latex(text: str) -> str:
     """A text such that LaTeX prints it as it is."""
     return "".join(_LATEX.get(char, char) for char in text)
-
-
-def _slug(kind: str, block: Block) -> str:
-    parts = (block.key.benchmark, block.key.backbone.split(" ")[0], block.key.protocol)
-    return f"tab:{kind}-" + "-".join("".join(c if c.isalnum() else "-" for c in part) for part in parts)
 
 
 def _mark(p_value: float | None) -> str:

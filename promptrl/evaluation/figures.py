@@ -200,29 +200,27 @@ def gain_figure(comparison: Comparison) -> Figure | None:
 
 
 def write_learning_curves(comparison: Comparison, output: Path) -> list[Path]:
-    """Share solved in training and in validation against environment steps; bands are t intervals over the seeds."""
-    panels: dict[str, dict[str, list[Curve]]] = {}
+    """Share solved in training and in validation against environment steps, a file per block that was trained in."""
+    written = []
     for block in comparison.blocks:
-        where = f"\n{block.key}" if len(comparison.blocks) > 1 else ""
+        panels: dict[str, dict[str, list[Curve]]] = {}
         for row in block.series:
             runs = row.runs.values() if row.method in TRAINED else ()
             found = {
-                f"solved in training (%){where}": [
-                    solved_curve(read_records(run.training)) for run in runs if run.training
-                ],
-                f"solved in validation (%){where}": [
+                "solved in training (%)": [solved_curve(read_records(run.training)) for run in runs if run.training],
+                "solved in validation (%)": [
                     validation_curve(read_validation(run.validation)) for run in runs if run.validation
                 ],
             }
             for label, curves in found.items():
                 if kept := [curve for curve in curves if len(curve.steps)]:
                     panels.setdefault(label, {})[row.label] = kept
-    if not panels:
-        return []
-    path = output / "learning_curves.png"
-    title = "" if len(comparison.blocks) > 1 else str(comparison.blocks[0].key)
-    plot_learning_curves(panels, path, title=title)
-    return [path, path.with_suffix(".svg")]
+        if panels:
+            name = "learning_curves" if len(comparison.blocks) == 1 else f"learning_curves-{block.key.slug}"
+            path = output / f"{name}.png"
+            plot_learning_curves(panels, path, title=str(block.key))
+            written += [path, output / f"{name}.svg"]
+    return written
 
 
 def _band(axis: Axes, x: NDArray[np.float64], runs: NDArray[np.float64], index: int, label: str) -> None:

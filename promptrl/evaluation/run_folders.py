@@ -6,6 +6,7 @@ A folder's configuration is read as plain data, so that runs of another release 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -71,6 +72,12 @@ class BlockKey:
 
     def __str__(self) -> str:
         return f"{self.benchmark}, {self.backbone}, protocol {self.protocol}"
+
+    @property
+    def slug(self) -> str:
+        """The same in letters, digits and hyphens, for names of files and labels."""
+        parts = (self.benchmark, self.backbone, self.protocol)
+        return "-".join("-".join(re.findall(r"[A-Za-z0-9]+", part)) for part in parts)
 
 
 class StudyRun:

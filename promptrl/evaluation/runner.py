@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from promptrl.atomic import write_atomically
 from promptrl.errors import RunError
 from promptrl.evaluation.metrics import answer_index, soft_pass_at_1, strict_pass_at_1
@@ -14,7 +16,7 @@ from promptrl.methods.base import Method, task_rng
 from promptrl.refinement.budget import Budget, Cap, Ledger, MeteredModel
 from promptrl.refinement.engine import RefinementEngine
 from promptrl.refinement.episode import Episode, Proposal
-from promptrl.refinement.state import StateName, observe
+from promptrl.refinement.state import StateName, observe, state_size
 from promptrl.tasks.task import Task
 
 Progress = Callable[[int, int], None]
@@ -137,7 +139,11 @@ def _advance(
 ) -> None:
     """One attempt for every running task whose method goes on and whose budget allows it."""
     episodes = [run.episode for run in running]
-    choices = list(method.choose(episodes, observe(episodes, state, engine.actions, engine.encode)))
+    if getattr(method, "reads_states", True):
+        observations = observe(episodes, state, engine.actions, engine.encode)
+    else:  # encoding them would be most of what an evaluation costs whose answers are all kept
+        observations = np.zeros((len(episodes), state_size(state, len(engine.actions))), dtype=np.float32)
+    choices = list(method.choose(episodes, observations))
     if len(choices) != len(episodes):
         raise RunError(f"the method {method.name!r} made {len(choices)} choices for {len(episodes)} tasks")
     asked: list[tuple[_Running, int | Proposal]] = []

@@ -40,6 +40,9 @@ class Method(Protocol):
     Attributes:
         name: what tables call it.
         attempts: most attempts per task that it makes, at most the budget's; None for the whole budget.
+
+    A class attribute `reads_states = False` says that `choose` looks at no observation: they are zeros then, and cost
+    no encoding.
     """
 
     name: str

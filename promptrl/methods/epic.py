@@ -70,6 +70,7 @@ class Epic:
 
     name: str = "epic"
     attempts: int | None = None
+    reads_states = False
 
     def __init__(self, context: MethodContext) -> None:
         self._settings = context.settings.epic

@@ -16,6 +16,7 @@ class Direct:
 
     name: str = "direct"
     attempts: int | None = 1
+    reads_states = False
 
     def __init__(self, context: MethodContext) -> None:
         self._direct = context.action("direct")
@@ -36,6 +37,7 @@ class RandomHybrid:
 
     name: str = "random-hybrid"
     attempts: int | None = None
+    reads_states = False
 
     def __init__(self, context: MethodContext) -> None:
         self._seed = context.seed

@@ -46,6 +46,7 @@ class Reflexion:
 
     name: str = "reflexion"
     attempts: int | None = None
+    reads_states = False
 
     def __init__(self, context: MethodContext) -> None:
         self._rewriter = context.rewriter

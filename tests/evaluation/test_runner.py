@@ -45,6 +45,13 @@ def test_direct_makes_one_attempt_per_task(judge: Judge, tmp_path: Path) -> None
     assert (result.strict, result.soft) == (0.25, pytest.approx((1 + 2 / 5) / 4))
 
 
+@pytest.mark.parametrize("method", ["direct", "repeat-direct"])
+def test_no_state_is_encoded_for_a_method_that_reads_none(method: str, judge: Judge, tmp_path: Path) -> None:
+    engine = make_engine(answers, judge)
+    evaluate(make_method(method, MethodContext(ACTIONS, 0)), engine, TASKS, tmp_path / "r.jsonl", seed=0)
+    assert engine.encoder.calls == []  # type: ignore[attr-defined]
+
+
 def test_repeat_direct_draws_until_solved_or_the_budget_is_spent(judge: Judge, tmp_path: Path) -> None:
     result = run("repeat-direct", judge, tmp_path / "repeat.jsonl", horizon=4)
     assert (result.solved, result.attempts) == (2, 1 + 3 + 4 + 4)

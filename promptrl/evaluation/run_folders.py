@@ -183,9 +183,11 @@ class StudyRun:
         if method in _UNCHANGED_PROMPT:
             left_out += _REWRITING
         own = f"methods.{method}."
+        # Unset, the code model rewrites; as a leaf either way, so that the two are seen to differ.
+        leaves = {**self.leaves, "rewriter": self.leaves.get("rewriter.name")}
         return {
             key: value
-            for key, value in self.leaves.items()
+            for key, value in leaves.items()
             if not _matches(key, left_out) and (not key.startswith("methods.") or key.startswith(own))
         }
 

@@ -87,7 +87,7 @@ def _group(runs: Sequence[StudyRun]) -> list[_Group]:
     for run in runs:
         for method in run.methods:
             variant = run.variant(method)
-            group = next((g for g in groups if (g.method, g.variant) == (method, variant)), None)
+            group = next((g for g in groups if g.method == method and not _differing(g.variant, variant)), None)
             if group is None:
                 groups.append(_Group(method, variant, {run.seed: run}))
             elif run.seed in group.runs:
@@ -95,6 +95,11 @@ def _group(runs: Sequence[StudyRun]) -> list[_Group]:
             else:
                 group.runs[run.seed] = run
     return sorted(groups, key=lambda group: group.method in TRAINED)
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
+    """The keys in which two configurations differ; one that a release did not have yet tells nothing apart."""
+    return {key for key in a.keys() & b.keys() if a[key] != b[key]}
 
 
 def _refuse_other_outcomes(method: str, kept: StudyRun, other: StudyRun) -> None:
@@ -122,8 +127,7 @@ def _naming_keys(grouped: Mapping[BlockKey, Sequence[_Group]]) -> dict[str, list
     for groups in grouped.values():
         for a, b in combinations(groups, 2):
             if a.method == b.method:
-                keys = a.variant.keys() | b.variant.keys()
-                names.setdefault(a.method, set()).update(k for k in keys if a.variant.get(k) != b.variant.get(k))
+                names.setdefault(a.method, set()).update(_differing(a.variant, b.variant))
     return {method: sorted(keys) for method, keys in names.items()}
 
 

@@ -307,6 +307,18 @@ def test_misled_and_capped_tasks_are_told(tmp_path: Path) -> None:
     assert not pairs_table(comparison, "csv").strip('"\n')
 
 
+def test_a_key_of_a_later_release_makes_no_row_of_its_own_but_another_rewriter_does(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old", {"random-hybrid": tasks_solved(5)})
+    text = (old / "config.yaml").read_text()
+    (old / "config.yaml").write_text(re.sub(r"\n +selection: \w+", "", text))
+    new = write_run(tmp_path / "new", {"random-hybrid": tasks_solved(6)}, seed=1)
+    (block,) = build_comparison([old, new]).blocks
+    assert [(entry.label, entry.seeds) for entry in block.entries] == [("random-hybrid", (0, 1))]
+    other = write_run(tmp_path / "other", {"random-hybrid": tasks_solved(7)}, rewriter={"name": "qwen2.5-coder-1.5b"})
+    labels = [entry.label for entry in build_comparison([old, other]).blocks[0].entries]
+    assert labels == ["random-hybrid (rewriter=None)", "random-hybrid (rewriter=qwen2.5-coder-1.5b)"]
+
+
 def test_a_task_that_nobody_solves_has_no_cost_per_solved_task(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"direct": tasks_solved(0), "repeat-direct": tasks_solved(0)})
     comparison = build_comparison([run])

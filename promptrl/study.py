@@ -201,8 +201,9 @@ class Study:
 
 def _stored_methods(path: Path) -> tuple[str, ...]:
     """The methods that a folder of baselines was made with, which stay in it."""
-    with suppress(PromptRLError):
-        return load_config(path / "config.yaml").evaluation.methods
+    stored = path / "config.yaml"
+    with suppress(PromptRLError):  # what is wrong with it is said when the run is checked
+        return load_config(stored).evaluation.methods if stored.is_file() else ()
     return ()
 
 

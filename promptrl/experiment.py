@@ -230,7 +230,7 @@ def table_caption(config: Config, results: Sequence[MethodResult]) -> str:
     return (
         f"{config.benchmark}, {n} held-out tasks, protocol {episode.protocol}, at most "
         f"{budget.attempts or episode.horizon} attempts{caps} per task, {episode.reward} reward, "
-        f"model {model.name} ({precision}), seed {config.seed}; calls and tokens "
+        f"model {model.label} ({precision}), seed {config.seed}; calls and tokens "
         "include rewriting, seconds are model time as first spent (answers from the cache count in full)"
     )
 

@@ -98,7 +98,7 @@ def sampling_caption(config: Config, tasks: int) -> str:
     precision = model.dtype if model.quantization == "none" else model.quantization
     return (
         f"{config.benchmark}, {tasks} held-out tasks, unchanged prompt, top-p {config.generation.top_p:g}, at most "
-        f"{config.generation.max_new_tokens} tokens, model {model.name} ({precision}), seed {config.seed}; unbiased "
+        f"{config.generation.max_new_tokens} tokens, model {model.label} ({precision}), seed {config.seed}; unbiased "
         "pass@k, in brackets 95 % bootstrap intervals over tasks"
     )
 

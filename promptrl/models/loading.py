@@ -57,7 +57,4 @@ def _is_seq2seq(settings: ModelSettings) -> bool:
 
 def store_name(settings: ModelSettings) -> str:
     """The readable part of the name of a model's file of answers."""
-    name = settings.server.model if settings.family == "server" else settings.name
-    if settings.family != "server" and settings.path is not None:
-        name = settings.path.stem if settings.path.suffix == ".gguf" else settings.path.name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", settings.label).strip("-.") or "model"

@@ -78,6 +78,15 @@ class ModelSettings(Settings):
     """Strings that end an answer; by default the closing fence in chats, the start of other code elsewhere."""
     server: ServerSettings = ServerSettings()
 
+    @property
+    def label(self) -> str:
+        """The model's name for people: the server's name of it, or that of its file or folder, or `name`."""
+        if self.family == "server":
+            return self.server.model
+        if self.path is not None:
+            return self.path.stem if self.path.suffix == ".gguf" else self.path.name
+        return self.name
+
     @field_validator("instruction_template")
     @classmethod
     def _holds_prompt(cls, value: str | None) -> str | None:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from promptrl.errors import ConfigError
 from promptrl.models import ModelSettings, ServerSettings, code_request, resolve_style
 from promptrl.models.formats import cut_at_stop, strip_end_marks
+from promptrl.models.loading import store_name
 
 STUB = 'def add(a, b):\n    """Sum of two numbers."""\n'
 
@@ -89,6 +90,17 @@ def test_style_is_told_from_the_configuration(settings: ModelSettings, style: st
 def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ModelSettings.model_validate(bad)
+
+
+def test_a_model_is_called_by_what_it_is_loaded_from() -> None:
+    server = ServerSettings(base_url="http://localhost:1/v1", model="org/m")
+    for settings, label, store in (
+        (ModelSettings(), "qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b"),
+        (ModelSettings(path=Path("/w/mine-q4.gguf")), "mine-q4", "mine-q4"),
+        (ModelSettings(path=Path("/w/folder-1.5b")), "folder-1.5b", "folder-1.5b"),
+        (ModelSettings(family="server", server=server), "org/m", "org-m"),
+    ):
+        assert (settings.label, store_name(settings)) == (label, store)
 
 
 def test_negative_temperature_is_refused() -> None:

@@ -320,5 +320,6 @@ def _save(figure: Figure, stem: Path) -> list[Path]:
     for path in paths:
         with write_atomically(path) as temporary:
             figure.savefig(temporary, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        figure.set_layout_engine("none")  # what was laid out for the first is right for the second
     plt.close(figure)
     return paths

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,6 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "test_halving.py").write_text(TESTS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PROMPTRL_CACHE_DIR", str(tmp_path / ".cache"))
     return tmp_path
 
 
@@ -341,6 +344,19 @@ def test_from_python(here: Path, script: Callable[[Answer], ScriptedModel]) -> N
     assert (again.solved, again.model, again.seed) == (True, "another", 7)
     assert result.to_dict()["schema"] == 1
     assert (here / "out" / "refinement.json").exists()
+
+
+def test_the_five_lines_of_the_documentation(
+    here: Path, script: Callable[[Answer], ScriptedModel], capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(__file__).resolve().parent.parent
+    code = re.search(r"```python\n(.*?)```", (root / "docs" / "refine.md").read_text(), re.DOTALL)
+    assert code is not None
+    for name in ("ciphering.py", "test_ciphering.py", "conftest.py"):
+        shutil.copy(root / "examples" / "refine" / name, here / name)
+    script(lambda n, request: "def shift_letters(text, by):\n    return text")
+    exec(code.group(1), {})
+    assert capfd.readouterr().out.startswith("False steps def shift_letters(text, by):")
 
 
 def test_the_choice_of_a_method(tmp_path: Path) -> None:

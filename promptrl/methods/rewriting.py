@@ -9,10 +9,17 @@ from promptrl.refinement.wording import sentences
 
 
 def whole_sentences(answer: Generation) -> str:
-    """The answer's text; where it was cut off at its length, without the sentence that is not finished."""
-    if answer.finish_reason != "length":
-        return answer.text
-    return "".join(sentences(answer.text)[:-1])
+    """The answer's text, each sentence once, and without one that was cut off at the answer's length.
+
+    Small models fall into loops: what they said once they then say until they are stopped.
+    """
+    found = sentences(answer.text)
+    if answer.finish_reason == "length":
+        found = found[:-1]
+    first: dict[str, str] = {}
+    for sentence in found:
+        first.setdefault(sentence.strip(), sentence)
+    return "".join(first.values())
 
 
 def rewritten(original: Prompt, answer: Generation) -> tuple[Prompt | None, str | None]:

@@ -214,6 +214,11 @@ def test_rewrites_keep_names_and_whole_sentences() -> None:
     assert new == prompt.with_instruction("Add 3 to `x`.\nAdd a number. Return it.")
     assert note == "rewrite dropped a name or value; task's own text kept"
     assert rewritten(prompt, Generation("Add", 1, 1, "length")) == (None, "rewrite empty")
+    # A model that fell into a loop is heard once.
+    new, _ = rewritten(
+        prompt, Generation("Add 3 to `x`. Not 4 though. Add 3 to `x`. Not 4 though. Add", 1, 1, "length")
+    )
+    assert new == prompt.with_instruction("Add 3 to `x`. Not 4 though.")
 
 
 @given(INSTRUCTIONS, st.integers(0, 9))

@@ -34,15 +34,15 @@ def main() -> None:
     config = load_config(options.config, options.overrides)
     # Weights are shared with the ordinary cache; answers go to an empty one, so that cold is cold.
     os.environ["PROMPTRL_MODEL_DIR"] = str(find_model(config.model.name).parent)
-    weights = cache_dir() / "models"
+    kept = [folder for folder in (cache_dir() / "models", cache_dir() / "converted") if folder.is_dir()]
     figures: dict[str, Any] = {"config": options.config, "overrides": options.overrides, "steps": options.steps}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PROMPTRL_CACHE_DIR"] = folder
-        if weights.is_dir():
-            (cache_dir() / "models").symlink_to(weights)
+        for weights in kept:
+            (cache_dir() / weights.name).symlink_to(weights)
         workbench = Workbench(config)
         try:
-            workbench.vector_env("train", 1).reset(seed=0)  # loads what is loaded once
+            _rate(workbench, 1, 1, seed=500)  # loads what is loaded once
             for n in (1, 8, 32):
                 # Other seeds and thus other episodes for each n, so that no n finds the answers of another.
                 cold = _rate(workbench, n, options.steps, seed=1000 * n)

@@ -43,6 +43,7 @@ WAYS = {
     "int8": "decode loop, int8",
     "means": "decode loop with all its means",
     "no-prefix": "... without sharing what prompts begin with",
+    "refill-singly": "... each free place is filled at once, prompts being read one by one",
     "no-refill": "... the next batch starts when this one has ended",
     "no-leave": "... finished rows are computed to the end of their batch",
     "no-sort": "... prompts in the order they came",
@@ -273,6 +274,8 @@ class Bench:
         decoder, asked = model.load().decoder, self.asked(way)
         if way in ("no-refill", "no-leave", "no-sort"):
             decoder.options = replace(decoder.options, **{way.removeprefix("no-"): False})
+        elif way == "refill-singly":
+            decoder.options = replace(decoder.options, refill_at=1)
         elif way == "no-means":
             decoder.options = replace(decoder.options, sort=False, leave=False, refill=False)
         elif way == "drawn":

@@ -122,7 +122,8 @@ def test_every_mistake_is_one_sentence(tmp_path: Path, change: dict[str, object]
         ),
         (
             "tasks.yml",
-            "- id: add\n  prompt: Add.\n  entry_point: add\n  tests:\n\n  - assert add(1, 2) == 3\n  - args: [1]\n    exp: 3\n",
+            "- id: add\n  prompt: Add.\n  entry_point: add\n  tests:\n\n"
+            "  - assert add(1, 2) == 3\n  - args: [1]\n    exp: 3\n",
             "task 1 (id 'add'), line 8: key 'tests', item 2, key 'exp'",
         ),
         (

@@ -1,6 +1,6 @@
 """How fast the judge is, next to EvalPlus's own evaluator, and whether it leaves anything behind.
 
-    python benchmarks/judge.py --cases DIR [--evalplus-python PATH] [--workers 2] [--leak-candidates 10000]
+    python benchmarks/judge.py [--cases DIR] [--evalplus-python PATH] [--workers 2] [--leak-candidates 10000]
 
 DIR holds `samples_<benchmark>_<part>.jsonl` files, optionally with `verdicts_*.jsonl` beside them. Both evaluators get
 the same samples, base and plus tests, the same number of workers, and stop a suite at its first failing test, as
@@ -202,7 +202,12 @@ def leak_check(judge: Judge, number: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=Path, required=True, help="folder with samples_<benchmark>_<part>.jsonl")
+    parser.add_argument(
+        "--cases",
+        type=Path,
+        default=os.environ.get("PROMPTRL_CASES_DIR"),
+        help="folder with samples_<benchmark>_<part>.jsonl; PROMPTRL_CASES_DIR where unset",
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "promptrl", help="for expected outputs")
     parser.add_argument("--evalplus-python", default=sys.executable, help="interpreter that has evalplus 0.3.1")
@@ -212,7 +217,9 @@ def main() -> None:
     result: dict[str, Any] = {"python": platform.python_version(), "workers": options.workers, "benchmarks": {}}
     strict = SandboxSettings(workers=options.workers, forgiving=False, stop_when_decided=True)
     ours_total = theirs_total = 0.0
-    for name, cases in read_cases(options.cases).items():
+    if options.cases is None:
+        print("no samples (--cases, or PROMPTRL_CASES_DIR): only the trivial candidate and what is left are measured")
+    for name, cases in (read_cases(options.cases) if options.cases else {}).items():
         benchmark = load_benchmark(name)
         samples = [sample for sample, _ in cases]
         wanted = {sample["task_id"] for sample in samples}

@@ -171,10 +171,11 @@ class Study:
         if reward is not None:
             environment["reward"] = reward
         evaluation = {**values["evaluation"], "methods": list(methods)}
-        # Without the study's own lists, which may grow later and change nothing in this run.
-        return parse_config(
-            {**values, "seed": seed, "environment": environment, "evaluation": evaluation, "study": {}}, "the study"
-        )
+        # Without the study's own lists, which may grow later and change nothing in this run; nor does PPO's part change
+        # what the methods do that learn nothing.
+        neutral: dict[str, Any] = {"study": {}} if reward is not None else {"study": {}, "ppo": {}}
+        changed = {"seed": seed, "environment": environment, "evaluation": evaluation, **neutral}
+        return parse_config({**values, **changed}, "the study")
 
     def _check_folder(self, resume: bool) -> None:
         path = self.output

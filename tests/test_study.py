@@ -51,6 +51,13 @@ def test_the_plan_of_a_study(tmp_path: Path) -> None:
     assert not study.output.exists()
 
 
+def test_training_s_settings_change_no_baseline(tmp_path: Path) -> None:
+    plans = [Study(small_config(ppo=small_config().ppo.model_dump() | {"gamma": g}), tmp_path).runs() for g in (0.9, 1)]
+    baselines, agents = zip(*plans, strict=True)
+    assert baselines[0].config == baselines[1].config
+    assert agents[0].config != agents[1].config
+
+
 def test_defaults_and_refusals(tmp_path: Path) -> None:
     study = Study(small_config(seed=4), tmp_path)
     assert (study.seeds, study.protocols, study.rewards) == ((4,), ("held_out",), ("shaped",))

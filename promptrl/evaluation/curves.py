@@ -23,7 +23,7 @@ from scipy import stats
 
 from promptrl.atomic import write_atomically
 from promptrl.errors import PromptRLError
-from promptrl.evaluation.records import Record
+from promptrl.evaluation.records import Record, columns
 from promptrl.evaluation.statistics import CONFIDENCE, Interval
 from promptrl.methods.validation import ValidationResult
 
@@ -51,7 +51,12 @@ def finished_episodes(records: Iterable[Record]) -> pd.DataFrame:
     by side the solved ones end first. For the same reason the table stops before the first that was not finished.
     """
     frame = pd.DataFrame(
-        [(r["episode"], r["reward"], r["terminated"], r["terminated"] or r["truncated"]) for r in records],
+        [
+            (episode, reward, terminated, terminated or truncated)
+            for episode, reward, terminated, truncated in columns(
+                records, ("episode", "reward", "terminated", "truncated")
+            )
+        ],
         columns=["episode", "reward", "solved", "ended"],
     )
     frame["step"] = range(1, len(frame) + 1)

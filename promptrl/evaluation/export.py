@@ -46,9 +46,13 @@ def export_samples(run_dir: Path, method: str, output: Path) -> int:
     if output.resolve().parent == (run_dir / "evaluation").resolve():
         raise RunError(f"{output} lies among the records of the run; give another --output")
     run.outcomes(method)  # refuses an unfinished evaluation
+    found = answers(run.records(method))
+    for key in ("code", "episode"):
+        if lacking := [task_id for task_id, record in found.items() if key not in record]:
+            raise RunError(f"a record of {method!r} in {run_dir} has no {key} ({lacking[0]}), which a sample needs")
     lines = [
         json.dumps({"task_id": task_id, "solution": self_sufficient(record["code"] or "")}) + "\n"
-        for task_id, record in sorted(answers(run.records(method)).items(), key=lambda item: int(item[1]["episode"]))
+        for task_id, record in sorted(found.items(), key=lambda item: int(item[1]["episode"]))
     ]
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pandas as pd
 
 from promptrl.evaluation.metrics import answer_index, soft_success, solved_after
-from promptrl.evaluation.records import Record
+from promptrl.evaluation.records import Record, columns
+
+_OF_A_STEP: Final = ["episode", "step", "action", "pass_rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +69,22 @@ def answers(records: Iterable[Record]) -> dict[str, Record]:
     by_task: dict[str, list[Record]] = {}
     for record in records:
         by_task.setdefault(record["task_id"], []).append(record)
+    in_order = {task_id: sorted(steps, key=lambda step: int(step["step"])) for task_id, steps in by_task.items()}
     return {
         task_id: steps[answer_index([step["pass_rate"] for step in steps])]
-        for task_id, steps in by_task.items()
+        for task_id, steps in in_order.items()
         if any(step.get("last") for step in steps)
     }
 
 
 def _outcome(task_id: str, steps: Sequence[Record]) -> TaskOutcome:
+    if len({step["step"] for step in steps}) < len(steps):
+        raise ValueError(f"{task_id} has two lines of one step")
     rates = [float(step["pass_rate"]) for step in steps]
     report_rates = [float(step["report_pass_rate"]) for step in steps]
+    for rate in (*rates, *report_rates):
+        if not 0.0 <= rate <= 1.0:
+            raise ValueError(f"a pass rate of {task_id} is {rate:g}")
     after = solved_after(rates, report_rates)
     return TaskOutcome(
         task_id=task_id,
@@ -100,8 +109,8 @@ def step_frame(records: Iterable[Record]) -> pd.DataFrame:
     `gain` is the pass rate on the reward tests less that of the step before; a first step has none.
     """
     frame = pd.DataFrame(
-        [(r["episode"], r["step"] + 1, r["action"], float(r["pass_rate"])) for r in records],
-        columns=["episode", "step", "action", "pass_rate"],
+        [(episode, step + 1, action, float(rate)) for episode, step, action, rate in columns(records, _OF_A_STEP)],
+        columns=_OF_A_STEP,
     )
     frame["gain"] = frame.groupby("episode")["pass_rate"].diff()
     return frame

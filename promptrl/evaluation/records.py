@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,18 @@ from promptrl.refinement.episode import Episode, Step
 SCHEMA_VERSION: Final = 1
 
 Record = dict[str, Any]
+
+_NEVER_NULL: Final = frozenset({"method", "task_id", "episode", "step", "action", "prompt", "pass_rate", "reward"})
+_TEXTS: Final = (
+    *("method", "task_id", "action", "instruction", "prompt", "answer", "code", "status", "error", "note"),
+    *("finish_reason", "capped", "run", "benchmark"),
+)
+_WHOLE_NUMBERS: Final = (
+    *("seed", "episode", "env", "step", "draw", "tokens_in", "tokens_out", "model_calls"),
+    *("rewrite_calls", "rewrite_cached", "rewrite_tokens_in", "rewrite_tokens_out"),
+)
+_NUMBERS: Final = ("reward", "seconds", "rewrite_seconds", "temperature", "pass_rate", "report_pass_rate")
+_TRUTHS: Final = ("terminated", "truncated", "cached", "last", "training")
 
 
 def step_record(
@@ -101,24 +114,73 @@ class RecordFile:
         self._file.close()
 
 
+def misfit(record: Record) -> str | None:
+    """What in a record is not as docs/records.md has it, as `key is value`; None where all that is there fits."""
+    for keys, fits in _FITS:
+        for key in keys:
+            if key in record and not fits(record[key]) and (record[key] is not None or key in _NEVER_NULL):
+                return f"{key} is {reprlib.repr(record[key])}"
+    return None
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or _is_whole(value)
+
+
+_FITS: Final[tuple[tuple[tuple[str, ...], Callable[[Any], bool]], ...]] = (
+    (_TEXTS, lambda value: isinstance(value, str)),
+    (_WHOLE_NUMBERS, _is_whole),
+    (_NUMBERS, _is_number),
+    (_TRUTHS, lambda value: isinstance(value, bool)),
+    (("tests",), lambda value: isinstance(value, list) and all(isinstance(outcome, str) for outcome in value)),
+)
+
+
+def columns(records: Iterable[Record], keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Some fields of every record, shape (records, keys).
+
+    Raises:
+        RunError: when a record lacks one.
+    """
+    rows = []
+    for record in records:
+        try:
+            rows.append(tuple(record[key] for key in keys))
+        except KeyError as error:
+            lacking = f"a record of task {record.get('task_id')!r} has no {error.args[0]}"
+            raise RunError(f"{lacking}; it is no step") from error
+    return rows
+
+
 def read_records(path: Path) -> Iterator[Record]:
     """The records of a file, one at a time; a half-written last line is left out.
 
     Raises:
-        RunError: for a broken line that is not the last, or records of another schema, with the line number.
+        RunError: when the file cannot be read, for a broken line that is not the last, or a record of another schema
+            or with a value that cannot be one of its field, with the line number.
     """
-    if not path.exists():
-        raise RunError(f"there are no records at {path}")
-    with path.open("rb") as file:
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError as error:
+        raise RunError(f"there are no records at {path}") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror})") from error
+    with opened as file:
         broken: int | None = None
         for number, line in enumerate(file, 1):
             if broken is not None:
                 raise RunError(f"{path} line {broken} is not a JSON object")
             try:
                 record = json.loads(line)
-            except (json.JSONDecodeError, UnicodeDecodeError):  # cut off, even within a character
+            except (ValueError, RecursionError):  # cut off, even within a character, or made to break the reader
                 broken = number
                 continue
             if not isinstance(record, dict) or record.get("schema") != SCHEMA_VERSION:
                 raise RunError(f"{path} line {number} is not a record of schema version {SCHEMA_VERSION}")
+            if wrong := misfit(record):
+                raise RunError(f"{path} line {number} is not as docs/records.md has it: {wrong}")
             yield record

@@ -25,7 +25,8 @@ import yaml
 from promptrl.atomic import write_atomically
 from promptrl.errors import RunError
 from promptrl.evaluation.metrics import answer_index
-from promptrl.evaluation.records import Record, read_records
+from promptrl.evaluation.records import Record, misfit, read_records
+from promptrl.evaluation.run_folders import record_files
 
 _PAGE: Final = files("promptrl.evaluation") / "report_page"
 _MARK: Final = "<!-- made by promptrl report -->"
@@ -83,11 +84,14 @@ def report_runs(folders: Sequence[Path], output: Path | None = None, *, training
         RunError: when a folder holds no records, or the page cannot be written.
     """
     labels = run_labels(folders)
-    records = [
-        {**record, "run": label}
-        for folder, label in zip(folders, labels, strict=True)
-        for record in _run_records(folder, training)
-    ]
+    try:
+        records = [
+            {**record, "run": label}
+            for folder, label in zip(folders, labels, strict=True)
+            for record in _run_records(folder, training)
+        ]
+    except OSError as error:
+        raise RunError(f"{error.filename} cannot be read ({error.strerror})") from error
     if output is None:
         output = folders[0] / "report.html" if len(folders) == 1 and folders[0].is_dir() else Path("report.html")
     runs = [RunFacts(label, _facts(folder)) for folder, label in zip(folders, labels, strict=True)]
@@ -121,6 +125,8 @@ def report_data(records: Sequence[Record], *, title: str = "", runs: Sequence[Ru
     for record in records:
         if lacking := sorted(_NEEDED - record.keys()):
             raise RunError(f"a record of task {record.get('task_id')!r} has no {', '.join(lacking)}; it is no step")
+        if wrong := misfit(record):
+            raise RunError(f"a record of task {record['task_id']!r} is not as docs/records.md has it: {wrong}")
     texts = _Texts()
     originals = {
         (record.get("benchmark"), record["task_id"]): record["prompt"]
@@ -263,16 +269,17 @@ def _run_records(folder: Path, training: bool) -> Iterator[Record]:
         yield from read_records(folder)
         return
     config = _mapping(folder / "config.yaml")
-    ranks = {name: number for number, name in enumerate(_at(config, "evaluation", "methods") or ())}
-    evaluated = sorted(
-        (folder / "evaluation").glob("*.jsonl"), key=lambda path: (ranks.get(path.stem, len(ranks)), path.stem)
-    )
+    listed = _at(config, "evaluation", "methods")
+    ranks = {str(name): number for number, name in enumerate(listed if isinstance(listed, list) else ())}
+    files = record_files(folder / "evaluation") if (folder / "evaluation").is_dir() else []
+    evaluated = sorted(files, key=lambda path: (ranks.get(path.stem, len(ranks)), path.stem))
     trained = folder / "train.jsonl"
     if (folder / "sampling").is_dir():
         raise RunError(f"{folder} holds a sampling sweep, which has no episodes; its table is {folder / 'table.md'}")
     if not evaluated and not trained.is_file():
         raise RunError(f"{folder} holds no episodes: there is neither evaluation/*.jsonl nor train.jsonl in it")
-    about = {"benchmark": config.get("benchmark")}
+    benchmark = config.get("benchmark")
+    about = {"benchmark": None if benchmark is None else str(benchmark)}
     for path in evaluated:
         yield from ({**record, **about} for record in read_records(path))
     if trained.is_file() and (training or not evaluated):
@@ -283,15 +290,15 @@ def _run_records(folder: Path, training: bool) -> Iterator[Record]:
 def _facts(folder: Path) -> tuple[tuple[str, str], ...]:
     """What the files of a run folder say of it; nothing where they are not there."""
     config = _mapping(folder / "config.yaml")
-    model = _at(config, "model") or {}
+    quantization = _at(config, "model", "quantization")
     summary, versions = _mapping(folder / "summary.json"), _mapping(folder / "versions.json")
     pairs = (
         ("benchmark", config.get("benchmark")),
         ("protocol", _at(config, "environment", "protocol")),
         ("attempts per task", _at(config, "environment", "horizon")),
         ("reward", _at(config, "environment", "reward")),
-        ("model", model.get("name")),
-        ("precision", model.get("dtype") if model.get("quantization") == "none" else model.get("quantization")),
+        ("model", _at(config, "model", "name")),
+        ("precision", _at(config, "model", "dtype") if quantization == "none" else quantization),
         ("seed", config.get("seed")),
         ("commit", versions.get("commit")),
         ("command", summary.get("command")),
@@ -304,7 +311,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8")
         value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         value = None
     return value if isinstance(value, dict) else {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -92,20 +93,22 @@ class StudyRun:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not (path / "config.yaml").is_file():
-            raise RunError(f"{path} is no run folder (there is no config.yaml in it)")
+        with _readable(path):
+            if not (path / "config.yaml").is_file():
+                raise RunError(f"{path} is no run folder (there is no config.yaml in it)")
         self.config = _mapping(path / "config.yaml")
         self.versions = _mapping(path / "versions.json")
         self.leaves = dict(_leaves(self.config))
 
     @property
     def seed(self) -> int:
-        return int(self.leaves.get("seed") or 0)
+        return 0 if self.leaves.get("seed") is None else self._whole("seed", 0)
 
     @property
     def horizon(self) -> int:
         """Most attempts per task."""
-        return int(self.leaves.get("evaluation.budget.attempts") or self._needed("environment.horizon"))
+        capped = self.leaves.get("evaluation.budget.attempts")
+        return self._whole("environment.horizon" if capped is None else "evaluation.budget.attempts", 1)
 
     @property
     def reward(self) -> str:
@@ -114,8 +117,8 @@ class StudyRun:
     @property
     def data_sha256(self) -> str:
         """Of the benchmark's file that the test tasks come from."""
-        found = self.versions.get("data_sha256") or {}
-        return str(found.get(self.block.benchmark, "unknown"))
+        found = self.versions.get("data_sha256")
+        return str(found.get(self.block.benchmark, "unknown")) if isinstance(found, dict) else "unknown"
 
     @property
     def model_fingerprint(self) -> str:
@@ -136,9 +139,12 @@ class StudyRun:
     @cached_property
     def methods(self) -> tuple[str, ...]:
         """The evaluated methods, in the configuration's order and then by name."""
-        found = {path.stem for path in (self.path / "evaluation").glob("*.jsonl") if path.stat().st_size}
-        listed = self.config.get("evaluation", {}).get("methods") or ()
-        return (*(m for m in listed if m in found), *sorted(found - set(listed)))
+        folder = self.path / "evaluation"
+        with _readable(folder):
+            files = record_files(folder) if folder.is_dir() else []
+            found = {path.stem for path in files if path.stat().st_size}
+        listed = [str(name) for name in _list(self.leaves.get("evaluation.methods"))]
+        return (*(m for m in dict.fromkeys(listed) if m in found), *sorted(found - set(listed)))
 
     def records(self, method: str) -> Iterator[Record]:
         """The steps of a method's evaluation."""
@@ -193,7 +199,14 @@ class StudyRun:
 
     def _test_tasks(self) -> int:
         path = self.path / "splits.json"
-        return len(_mapping(path).get("test") or ()) if path.exists() else 0
+        return len(_list(_mapping(path).get("test"))) if path.exists() else 0
+
+    def _whole(self, key: str, least: int) -> int:
+        value = self._needed(key)
+        if not isinstance(value, int) or value < least:
+            wanted = f"a whole number of at least {least}"
+            raise RunError(f"{self.path / 'config.yaml'} says {key} is {value!r}, which is not {wanted}")
+        return value
 
     def _needed(self, key: str) -> Any:
         if self.leaves.get(key) is None:
@@ -213,11 +226,15 @@ def read_runs(paths: Sequence[Path]) -> list[StudyRun]:
     if len({path.resolve() for path in paths}) < len(paths):
         raise RunError("a run folder is given twice; a comparison takes each once")
     runs = [StudyRun(path) for path in paths]
-    first: dict[BlockKey, StudyRun] = {}
+    earlier: dict[BlockKey, list[StudyRun]] = {}
     for run in runs:
         if not run.methods:
             raise RunError(f"{run.path} holds no evaluation (there are no records in its folder evaluation/)")
-        _refuse_difference(first.setdefault(run.block, run), run)
+        # With each, not the first alone: where a release did not have a key yet, the first may agree with two that
+        # do not agree with each other.
+        for other in earlier.setdefault(run.block, []):
+            _refuse_difference(other, run)
+        earlier[run.block].append(run)
     return runs
 
 
@@ -239,11 +256,29 @@ def _refuse_difference(a: StudyRun, b: StudyRun) -> None:
             raise RunError(f"{a.path} and {b.path} cannot be compared: {key} is {old!r} there and {new!r} here")
 
 
+def record_files(folder: Path) -> list[Path]:
+    """The files of records in a folder, by name; those that a killed process left half-written are hidden ones."""
+    return sorted(path for path in folder.iterdir() if path.suffix == ".jsonl" and not path.name.startswith("."))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say in a sentence what of a folder cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{error.filename or path} cannot be read ({error.strerror})") from error
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RunError(f"{path} cannot be read ({type(error).__name__}), so its run cannot be compared") from error
     if not isinstance(value, dict):
         raise RunError(f"{path} is no mapping, so its run cannot be compared")

@@ -94,6 +94,7 @@ def _group(runs: Sequence[StudyRun]) -> list[_Group]:
                 _refuse_other_outcomes(method, group.runs[run.seed], run)
             else:
                 group.runs[run.seed] = run
+                group.variant = {**variant, **group.variant}  # what the first, of an older release, said nothing of
     return sorted(groups, key=lambda group: group.method in TRAINED)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pandas as pd
 
@@ -27,7 +28,8 @@ class Cell:
     mark: str = ""
 
 
-Column = tuple[str, Callable[[Entry], Cell]]
+Row = TypeVar("Row", Entry, Pair)
+Column = tuple[str, Callable[[Row], Cell]]
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,30 @@ def table(comparison: Comparison, fmt: str) -> str:
 def pairs_table(comparison: Comparison, fmt: str) -> str:
     """McNemar's test and the differences for every pair of methods."""
     if fmt == "csv":
-        return _csv([row for block in comparison.blocks for pair in block.pairs for row in _pair_rows(block, pair)])
-    return _render([_pairs_grid(block) for block in comparison.blocks], fmt)
+        rows = [row for block in comparison.blocks for pair in block.pairs for row in _pair_rows(block, pair)]
+        return _csv(rows, _PAIR_COLUMNS)
+    return _render([grid for block in comparison.blocks for grid in _pairs_grids(block, apart=fmt == "tex")], fmt)
 
 
 def _main_grids(block: Block, *, apart: bool) -> list[Grid]:
     """Scores and costs of a block, in one table or, for a page that is not wide, apart."""
     several = any(len(entry.seeds) > 1 for entry in block.entries)
     capped = any(entry.capped for entry in block.entries)
-    best_strict = max(entry.strict for entry in block.entries)
-    best_soft = max(entry.soft for entry in block.entries)
+    best_strict = _best(entry.strict for entry in block.entries)
+    best_soft = _best(entry.soft for entry in block.entries)
 
     def number(value: Callable[[Entry], float | None], digits: int = 0) -> Callable[[Entry], Cell]:
         return lambda entry: Cell(_number(value(entry), digits))
 
-    first: list[Column] = [("method", lambda e: Cell(e.label)), ("n", lambda e: Cell(str(e.n)))]
-    scores: list[Column] = [
+    first: list[Column[Entry]] = [("method", lambda e: Cell(e.label)), ("n", lambda e: Cell(str(e.n)))]
+    scores: list[Column[Entry]] = [
         ("solved", lambda e: Cell(", ".join(map(str, e.solved)))),
         (
             "Strict Pass@1 %",
-            lambda e: Cell(_percent(e.strict), e.strict == best_strict, _mark(block.p_against_reference(e.label))),
+            lambda e: Cell(_percent(e.strict), e.strict >= best_strict, _mark(block.p_against_reference(e.label))),
         ),
         ("95 %", lambda e: Cell(_interval(e.strict_interval))),
-        ("Soft Pass@1 %", lambda e: Cell(_percent(e.soft), e.soft == best_soft)),
+        ("Soft Pass@1 %", lambda e: Cell(_percent(e.soft), e.soft >= best_soft)),
         ("95 %", lambda e: Cell(_interval(e.soft_interval))),
     ]
     if several:
@@ -85,7 +88,7 @@ def _main_grids(block: Block, *, apart: bool) -> list[Grid]:
             ("over seeds 95 %", lambda e: Cell(_interval(e.soft_iqm_interval))),
         ]
     scores += [("misled %", lambda e: Cell(_percent(e.misled)))]
-    costs: list[Column] = [("capped", number(lambda e: e.capped))] if capped else []
+    costs: list[Column[Entry]] = [("capped", number(lambda e: e.capped))] if capped else []
     costs += [
         ("attempts", number(lambda e: e.attempts)),
         ("model calls", number(lambda e: e.model_calls)),
@@ -164,10 +167,10 @@ def _summary_grids(comparison: Comparison) -> list[Grid]:
         cells = [Cell(label)]
         for block in comparison.blocks:
             entry = next((entry for entry in block.entries if entry.label == label), None)
-            best = max(entry.strict for entry in block.entries)
+            best = _best(entry.strict for entry in block.entries)
             text = f"{_percent(entry.strict)} / {_percent(entry.soft)}" if entry else _DASH
             mark = _mark(block.p_against_reference(label)) if entry else ""
-            cells.append(Cell(text, entry is not None and entry.strict == best, mark))
+            cells.append(Cell(text, entry is not None and entry.strict >= best, mark))
         rows.append(tuple(cells))
     counts = "; ".join(f"{block.key}: n = {len(block.task_ids)}" for block in comparison.blocks)
     return [
@@ -207,47 +210,57 @@ def _overall_grids(comparison: Comparison) -> list[Grid]:
     ]
 
 
-def _pairs_grid(block: Block) -> Grid:
+def _pairs_grids(block: Block, *, apart: bool) -> list[Grid]:
+    """Tests and differences of a block's pairs, in one table or, for a page that is not wide, apart."""
     several = any(len(row.runs) > 1 for row in block.series)
-    rows = tuple(
-        (
-            Cell(f"{pair.first} vs {pair.second}"),
-            Cell(str(len(block.task_ids))),
-            Cell(str(pair.test.only_first)),
-            Cell(str(pair.test.only_second)),
-            Cell(pair.test.test),
-            Cell(_p(pair.test.p_value)),
-            Cell(_p(pair.p_holm), bold=pair.p_holm < 0.05),
-            Cell(_ratio(pair.test.odds_ratio)),
-            Cell(_signed(pair.test.cohens_g, 2)),
-            Cell(_signed(100 * pair.strict_difference, 2)),
-            Cell(_interval(pair.strict_interval)),
-            Cell(_signed(100 * pair.soft_difference, 2)),
-            Cell(_interval(pair.soft_interval)),
-        )
-        for pair in block.pairs
+    first: list[Column[Pair]] = [
+        ("pair", lambda p: Cell(f"{p.first} vs {p.second}")),
+        ("n", lambda p: Cell(str(len(block.task_ids)))),
+    ]
+    tests: list[Column[Pair]] = [
+        ("only first", lambda p: Cell(str(p.test.only_first))),
+        ("only second", lambda p: Cell(str(p.test.only_second))),
+        ("test", lambda p: Cell(p.test.test)),
+        ("p", lambda p: Cell(_p(p.test.p_value))),
+        ("p (Holm)", lambda p: Cell(_p(p.p_holm), bold=p.p_holm < 0.05)),
+        ("odds ratio", lambda p: Cell(_ratio(p.test.odds_ratio))),
+        ("Cohen's g", lambda p: Cell(_signed(p.test.cohens_g, 2))),
+    ]
+    differences: list[Column[Pair]] = [
+        ("Δ Strict, points", lambda p: Cell(_signed(100 * p.strict_difference, 2))),
+        ("95 %", lambda p: Cell(_interval(p.strict_interval))),
+        ("Δ Soft, points", lambda p: Cell(_signed(100 * p.soft_difference, 2))),
+        ("95 %", lambda p: Cell(_interval(p.soft_interval))),
+    ]
+    on = f"on the same {len(block.task_ids)} tasks ({block.key})"
+    tested = (
+        f"McNemar's test {on}: exact below {EXACT_BELOW} discordant pairs, chi-squared with continuity correction from "
+        f"there on; Holm over the {len(block.pairs)} pairs, bold below 0.05"
     )
+    differ = f"first less second, in percentage points, with paired bootstrap intervals over tasks ({RESAMPLES} draws)"
     votes = (
         " With several seeds a task counts as solved where more than half of a method's seeds solve it (at a tie, "
         "where the first does); pairs.csv has the test of every single seed too."
         if several
         else ""
     )
-    return Grid(
-        title=str(block.key),
-        columns=(
-            *("pair", "n", "only first", "only second", "test", "p", "p (Holm)", "odds ratio", "Cohen's g"),
-            *("Δ Strict, points", "95 %", "Δ Soft, points", "95 %"),
-        ),
-        rows=rows,
-        caption=(
-            f"McNemar's test on the same {len(block.task_ids)} tasks ({block.key}): exact below {EXACT_BELOW} "
-            "discordant pairs, chi-squared with continuity correction from there on; Holm over the "
-            f"{len(block.pairs)} pairs, bold below 0.05. Differences are first less second, in percentage points, with "
-            f"paired bootstrap intervals over tasks ({RESAMPLES} draws).{votes}"
-        ),
-        label=f"tab:pairs-{block.key.slug}",
-    )
+    if apart:
+        parts = [
+            ([*first, *tests], f"{tested}.{votes}", "pairs"),
+            ([*first, *differences], f"Differences {on}: {differ}.", "differences"),
+        ]
+    else:
+        parts = [([*first, *tests, *differences], f"{tested}. Differences are {differ}.{votes}", "pairs")]
+    return [
+        Grid(
+            title=str(block.key),
+            columns=tuple(name for name, _ in columns),
+            rows=tuple(tuple(make(pair) for _, make in columns) for pair in block.pairs),
+            caption=caption,
+            label=f"tab:{kind}-{block.key.slug}",
+        )
+        for columns, caption, kind in parts
+    ]
 
 
 def _entry_row(block: Block, entry: Entry) -> dict[str, object]:
@@ -283,6 +296,15 @@ def _entry_row(block: Block, entry: Entry) -> dict[str, object]:
         "reference": block.reference,
         "p_holm_against_reference": block.p_against_reference(entry.label),
     }
+
+
+_PAIR_COLUMNS: Final = (
+    *("benchmark", "backbone", "protocol", "first", "second", "seed", "n"),
+    *("both", "only_first", "only_second", "neither", "test", "p", "p_holm", "odds_ratio", "cohens_g"),
+    *("strict_difference", "strict_difference_low", "strict_difference_high"),
+    *("soft_difference", "soft_difference_low", "soft_difference_high"),
+)
+"""Of `_pair_rows`: a block of one method has no pairs, and its file the head all the same."""
 
 
 def _pair_rows(block: Block, pair: Pair) -> list[dict[str, object]]:
@@ -324,8 +346,8 @@ def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
     return {f"{name}_low": interval.low if interval else None, f"{name}_high": interval.high if interval else None}
 
 
-def _csv(rows: Sequence[dict[str, object]]) -> str:
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+def _csv(rows: Sequence[dict[str, object]], columns: Sequence[str] | None = None) -> str:
+    return str(pd.DataFrame(rows, columns=list(columns) if columns else None).to_csv(index=False, lineterminator="\n"))
 
 
 def _render(grids: Sequence[Grid], fmt: str) -> str:
@@ -337,13 +359,26 @@ def _render(grids: Sequence[Grid], fmt: str) -> str:
 
 def _markdown(grid: Grid, *, heading: bool) -> str:
     def cell(value: Cell) -> str:
-        text = value.text.replace("|", "\\|")
+        text = escape_markdown(value.text)
         return (f"**{text}**" if value.bold else text) + value.mark.replace("*", "\\*")
 
-    lines = [f"## {grid.title}", ""] if heading else []
-    lines += ["| " + " | ".join(grid.columns) + " |", "| --- |" + " ---: |" * (len(grid.columns) - 1)]
+    lines = [f"## {escape_markdown(grid.title)}", ""] if heading else []
+    lines += [
+        "| " + " | ".join(map(escape_markdown, grid.columns)) + " |",
+        "| --- |" + " ---: |" * (len(grid.columns) - 1),
+    ]
     lines += ["| " + " | ".join(map(cell, row)) + " |" for row in grid.rows]
-    return "\n".join([*lines, "", grid.caption.replace("*", "\\*"), ""])
+    return "\n".join([*lines, "", escape_markdown(grid.caption), ""])
+
+
+_MARKUP: Final = re.compile(
+    r"[|*`]|\\(?=[^\w\s])|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)"  # a_b and p < 0.05 are no markup
+)
+
+
+def escape_markdown(text: str) -> str:
+    """A text such that Markdown shows it as it is, in one line and within one cell of a table."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def _latex(grid: Grid, *, heading: bool) -> str:
@@ -360,7 +395,11 @@ def _latex(grid: Grid, *, heading: bool) -> str:
         "    \\toprule",
         "    " + " & ".join(map(escape_latex, grid.columns)) + " \\\\",
         "    \\midrule",
-        *("    " + " & ".join(map(cell, row)) + " \\\\" for row in grid.rows),
+        # Between \\ and a star or a bracket LaTeX needs something, or takes them for its own.
+        *(
+            "    " + ("{}" if row[0].text[:1] in "*[" else "") + " & ".join(map(cell, row)) + " \\\\"
+            for row in grid.rows
+        ),
         "    \\bottomrule",
         "  \\end{tabular}",
         "\\end{table*}",
@@ -373,6 +412,8 @@ _LATEX: Final = {
     "\\": "\\textbackslash{}",
     "~": "\\textasciitilde{}",
     "^": "\\textasciicircum{}",
+    "|": "\\textbar{}",
+    "`": "\\textasciigrave{}",
     "<": "$<$",
     ">": "$>$",
     "Δ": "$\\Delta$",
@@ -384,7 +425,7 @@ _LATEX: Final = {
 
 def escape_latex(text: str) -> str:
     """A text such that LaTeX prints it as it is."""
-    return "".join(_LATEX.get(char, char) for char in text)
+    return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))
 
 
 def _mark(p_value: float | None) -> str:
@@ -406,6 +447,11 @@ def _number(value: float | None, digits: int) -> str:
     return _DASH if value is None else f"{value:.{digits}f}"
 
 
+def _best(scores: Iterable[float]) -> float:
+    """The least that counts as the highest: sums in another order differ in their last digits."""
+    return max(scores) - 1e-9
+
+
 def _p(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
@@ -415,7 +461,7 @@ def _ratio(value: float) -> str:
 
 
 def _signed(value: float, digits: int) -> str:
-    return _DASH if math.isnan(value) else _minus(f"{value:+.{digits}f}")
+    return _DASH if math.isnan(value) else _minus(f"{round(value, digits) + 0.0:+.{digits}f}")  # + 0.0: no −0.00
 
 
 def _minus(text: str) -> str:

@@ -148,28 +148,30 @@ def plot_learning_curves(panels: Mapping[str, Mapping[str, Sequence[Curve]]], pa
         path: the PNG to write; an SVG is written beside it.
         title: of the picture.
     """
-    figure, axes = plt.subplots(
-        len(panels), 1, sharex=True, squeeze=False, figsize=(7, 2.8 * len(panels)), constrained_layout=True
-    )
-    for axis, (label, variants) in zip(axes[:, 0], panels.items(), strict=True):
-        for number, (variant, curves) in enumerate(variants.items()):
-            _draw(axis, mean_curve(curves), f"{variant} (n = {len(curves)})", number)
-        axis.set_ylabel(label)
-        axis.set_ylim(0, 100)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    axes[-1, 0].set_xlabel("environment steps")
-    axes[0, 0].set_title(title, fontsize=10)
-    # Without these two an SVG differs each time it is drawn.
-    with plt.rc_context({"svg.hashsalt": "promptrl"}):
+    # Salt and no date: else an SVG differs each time it is drawn. No mathematics: a name may hold a dollar sign.
+    with plt.rc_context({"svg.hashsalt": "promptrl", "text.parse_math": False}):
+        figure, axes = plt.subplots(
+            len(panels), 1, sharex=True, squeeze=False, figsize=(7, 2.8 * len(panels)), constrained_layout=True
+        )
+        for axis, (label, variants) in zip(axes[:, 0], panels.items(), strict=True):
+            for number, (variant, curves) in enumerate(variants.items()):
+                _draw(axis, mean_curve(curves), f"{variant} (n = {len(curves)})", number)
+            axis.set_ylabel(label)
+            axis.set_ylim(0, 100)
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=8)
+        axes[-1, 0].set_xlabel("environment steps")
+        axes[0, 0].set_title(title, fontsize=10)
         for suffix, metadata in ((".png", None), (".svg", {"Date": None})):
             with write_atomically(path.with_suffix(suffix)) as temporary:
                 figure.savefig(temporary, dpi=150, metadata=metadata)
-    plt.close(figure)
+        plt.close(figure)
 
 
 def _draw(axis: Any, mean: pd.DataFrame, label: str, number: int) -> None:
-    line, marker, grey = _STYLES[number % len(_STYLES)]
+    line, _, grey = _STYLES[number % len(_STYLES)]
+    _, marker, _ = _STYLES[(number + number // len(_STYLES)) % len(_STYLES)]  # the fifth has the first one's line only
+    label = f" {label}" if label.startswith("_") else label  # a legend leaves out what begins with an underscore
     every = max(1, len(mean) // 10)
     axis.plot(
         mean["step"], 100 * mean["mean"], color=grey, linestyle=line, marker=marker, markevery=every, ms=4, label=label

@@ -32,7 +32,7 @@ from promptrl.evaluation.run_folders import TRAINED
 from promptrl.evaluation.series import Series
 from promptrl.methods.validation import read_validation
 
-_STYLE: Final[Any] = {
+STYLE: Final[Any] = {
     "svg.hashsalt": "promptrl",
     "svg.fonttype": "none",
     "font.size": 9,
@@ -41,6 +41,7 @@ _STYLE: Final[Any] = {
     "axes.grid": True,
     "grid.alpha": 0.3,
     "hatch.linewidth": 0.6,
+    "text.parse_math": False,  # a name may hold a dollar sign
 }
 _LINES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)), (0, (4, 1, 1, 1)))
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -63,7 +64,7 @@ def write_figures(comparison: Comparison, output: Path) -> list[Path]:
         "actions_over_training": actions_over_training_figure,
     }
     for name, make in makers.items():
-        with plt.rc_context(_STYLE):
+        with plt.rc_context(STYLE):
             figure = make(comparison)
             if figure is not None:
                 written += _save(figure, output / name)
@@ -76,7 +77,7 @@ def solved_at_step_figure(comparison: Comparison) -> Figure:
     for axis, block in zip(axes, comparison.blocks, strict=True):
         steps = range(1, block.horizon + 1)
         for index, entry in enumerate(block.entries):
-            axis.plot(steps, [100 * share for share in entry.solved_at_step], label=entry.label, **_line(index))
+            axis.plot(steps, [100 * share for share in entry.solved_at_step], label=_named(entry.label), **_line(index))
         axis.set_xticks(steps)
         axis.set_xlabel("attempts per task")
         axis.set_ylabel(f"tasks solved (% of {len(block.task_ids)})")
@@ -96,10 +97,10 @@ def cost_figure(comparison: Comparison) -> Figure:
                 (entry.tokens_in + entry.tokens_out) / entry.n,
                 score,
                 yerr=[[max(0.0, score - low)], [max(0.0, high - score)]],
-                label=entry.label,
+                label=_named(entry.label),
                 color=_GREYS[index % len(_GREYS)],
                 marker=_MARKERS[index % len(_MARKERS)],
-                markerfacecolor="white" if index % 2 else None,
+                markerfacecolor="white" if (index + index // len(_MARKERS)) % 2 else None,
                 linestyle="none",
                 capsize=3,
                 elinewidth=0.8,
@@ -226,7 +227,7 @@ def write_learning_curves(comparison: Comparison, output: Path) -> list[Path]:
 def _band(axis: Axes, x: NDArray[np.float64], runs: NDArray[np.float64], index: int, label: str) -> None:
     """The mean over runs, and a band from the lowest to the highest; `runs` has the shape (runs, points)."""
     counted = np.any(~np.isnan(runs), axis=0)
-    axis.plot(x[counted], np.nanmean(runs[:, counted], axis=0), label=label, **_line(index))
+    axis.plot(x[counted], np.nanmean(runs[:, counted], axis=0), label=_named(label), **_line(index))
     if len(runs) > 1:
         low, high = np.nanmin(runs[:, counted], axis=0), np.nanmax(runs[:, counted], axis=0)
         axis.fill_between(x[counted], low, high, color=_GREYS[index % len(_GREYS)], alpha=0.15, linewidth=0)
@@ -248,7 +249,7 @@ def _stacked(axis: Axes, shares: pd.DataFrame, names: Sequence[str]) -> None:
             list(shares.index),
             heights,
             bottom=below,
-            label=name,
+            label=_named(name),
             color=_FILLS[index % len(_FILLS)],
             hatch=_HATCHES[index % len(_HATCHES)],
             edgecolor="black",
@@ -300,13 +301,19 @@ def _legend_below(figure: Figure, axis: Axes) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
 
 
+def _named(label: str) -> str:
+    """A label that a legend shows: matplotlib leaves out those that begin with an underscore."""
+    return f" {label}" if label.startswith("_") else label
+
+
 def _line(index: int) -> dict[str, Any]:
+    again = index + index // len(_MARKERS)  # the ninth has the first one's marker, and another line
     return {
-        "linestyle": _LINES[index % len(_LINES)],
+        "linestyle": _LINES[again % len(_LINES)],
         "marker": _MARKERS[index % len(_MARKERS)],
         "color": _GREYS[index % len(_GREYS)],
         "markersize": 5,
-        "markerfacecolor": "white" if index % 2 else _GREYS[index % len(_GREYS)],
+        "markerfacecolor": "white" if again % 2 else _GREYS[index % len(_GREYS)],
         "linewidth": 1.4,
     }
 

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -17,6 +19,8 @@ from promptrl.cli import app
 from promptrl.errors import RunError
 from promptrl.evaluation.comparison import Comparison, build_comparison, compare
 from promptrl.evaluation.comparison_tables import escape_latex, pairs_table, table
+from promptrl.evaluation.curves import Curve, plot_learning_curves
+from promptrl.evaluation.figures import STYLE, solved_at_step_figure
 from promptrl.evaluation.metrics import soft_success
 from promptrl.evaluation.runner import summarize
 from promptrl.evaluation.statistics import mcnemar_test, wilson_interval
@@ -148,8 +152,8 @@ def test_csv_has_raw_numbers(written: tuple[Comparison, Path]) -> None:
 def test_latex_is_whole_and_escaped(written: tuple[Comparison, Path]) -> None:
     for name in ("table.tex", "pairs.tex"):
         text = (written[1] / name).read_text()
-        tables = 2 if name == "table.tex" else 1
-        assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == text.count("\\caption{") == tables
+        # A page's width holds neither all scores and costs, nor all tests and differences.
+        assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == text.count("\\caption{") == 2
         assert text.count("{") - text.count("\\{") == text.count("}") - text.count("\\}")
         for part in text.split("\\toprule")[1:]:
             head, body = part.split("\\bottomrule")[0].split("\\midrule")
@@ -312,7 +316,11 @@ def test_misled_and_capped_tasks_are_told(tmp_path: Path) -> None:
     text = table(comparison, "md")
     assert "| misled % | capped |" in text
     assert "| 50.00 | 1 |" in text
-    assert not pairs_table(comparison, "csv").strip('"\n')
+    # One method has no pairs, and its file the head of one that has some.
+    two = write_run(tmp_path / "two", {"direct": fooled, "random-hybrid": fooled})
+    head, *rows = pairs_table(comparison, "csv").splitlines()
+    assert head == pairs_table(build_comparison([two]), "csv").splitlines()[0]
+    assert not rows
 
 
 def test_a_key_of_a_later_release_makes_no_row_of_its_own_but_another_rewriter_does(tmp_path: Path) -> None:
@@ -325,6 +333,87 @@ def test_a_key_of_a_later_release_makes_no_row_of_its_own_but_another_rewriter_d
     other = write_run(tmp_path / "other", {"random-hybrid": tasks_solved(7)}, rewriter={"name": "qwen2.5-coder-1.5b"})
     labels = [entry.label for entry in build_comparison([old, other]).blocks[0].entries]
     assert labels == ["random-hybrid (rewriter=None)", "random-hybrid (rewriter=qwen2.5-coder-1.5b)"]
+
+
+def test_what_a_release_did_not_have_yet_does_not_hide_a_difference(tmp_path: Path) -> None:
+    def without(key: str, run: Path) -> Path:
+        text = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(re.sub(rf"\n +{key}: [\w.]+", "", text))
+        return run
+
+    old = without("top_p", write_run(tmp_path / "old", {"direct": tasks_solved(5)}))
+    one = write_run(tmp_path / "one", {"direct": tasks_solved(5)}, seed=1)
+    other = write_run(tmp_path / "other", {"direct": tasks_solved(5)}, seed=2, generation__top_p=0.5)
+    build_comparison([old, one])
+    with pytest.raises(RunError, match=re.escape(f"{one} and {other} cannot be compared: generation.top_p is ")):
+        build_comparison([old, one, other])
+    runs = [
+        write_run(tmp_path / f"{k}", {"ppo": tasks_solved(5)}, seed=seed, ppo__ent_coef=k / 100)
+        for seed, k in enumerate((3, 5, 6))
+    ]
+    without("ent_coef", runs[0])
+    rows = [(entry.label, entry.seeds) for entry in build_comparison(runs).blocks[0].entries]
+    assert rows == [("ppo (ent_coef=0.05)", (0, 1)), ("ppo (ent_coef=0.06)", (2,))]
+
+
+def test_equal_scores_are_equal_whatever_the_number_of_seeds(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / "one", {"direct": tasks_solved(14), "ppo": tasks_solved(14, salt="0")})]
+    folders += [
+        write_run(tmp_path / f"{seed}", {"ppo": tasks_solved(14, salt=str(seed))}, seed=seed) for seed in range(1, 7)
+    ]
+    comparison = build_comparison(folders)
+    direct, ppo = comparison.blocks[0].entries
+    assert ppo.seeds == tuple(range(7))
+    assert direct.strict == ppo.strict == 14 / 40
+    assert comparison.blocks[0].pairs[0].strict_difference == 0.0
+    assert table(comparison, "md").count("**35.00**") == 2
+    assert "−0.00" not in pairs_table(comparison, "md").replace("[−0.00", "")
+
+
+ODD_NAMES = (
+    "a|b",
+    "_a_",
+    "100%",
+    "x&y",
+    "<script>",
+    "$x$",
+    "$\\frac$",
+    "[5pt]",
+    "*",
+    "`a`",
+    "{a",
+    "~^\\",
+    "é",
+    "a\n\nb",
+)
+
+
+def test_tables_and_pictures_hold_odd_names(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {name: tasks_solved(1, 2) for name in ODD_NAMES})
+    comparison = build_comparison([run])
+    for make in (table, pairs_table):
+        rows = [line for line in make(comparison, "md").splitlines() if line.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in rows}) == 1
+        assert all(
+            f"| {shown}" in "\n".join(rows) for shown in ("a\\|b", "\\_a\\_", "\\<script>", "\\*", "\\`a\\`", "a b")
+        )
+        body = make(comparison, "tex").split("\\midrule\n")[1].split("\\bottomrule")[0].splitlines()[:-1]
+        assert len({len(re.findall(r"(?<!\\)&", row)) for row in body}) == 1
+        assert all(row.endswith("\\\\") and row.strip()[0] not in "*[" for row in body)
+    assert [row["method"] for row in csv.DictReader(io.StringIO(table(comparison, "csv")))] == sorted(ODD_NAMES)
+    with plt.rc_context(STYLE):
+        figure = solved_at_step_figure(comparison)
+        figure.savefig(tmp_path / "one.svg")
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text().strip() for text in legend.get_texts()] == sorted(ODD_NAMES)
+    drawn = figure.axes[0].get_lines()
+    looks = {(line.get_linestyle(), str(line.get_marker()), str(line.get_markerfacecolor())) for line in drawn}
+    assert len(looks) == len(ODD_NAMES)
+    plt.close(figure)
+    plot_learning_curves(
+        {"$x": {f"$\\frac$_{k}": [Curve(np.arange(2.0), np.ones(2))] for k in range(2)}}, tmp_path / "c.png", title="$"
+    )
 
 
 def test_a_task_that_nobody_solves_has_no_cost_per_solved_task(tmp_path: Path) -> None:

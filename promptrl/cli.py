@@ -104,8 +104,10 @@ def evaluate(
             raise ConfigError(f"--samples-per-task draws from the unchanged prompt and takes no {given}")
         plan = sampling_plan(
             samples_per_task,
-            numbers(temperatures, float, "--temperatures") if temperatures else [settings.generation.temperature],
-            numbers(ks, int, "--k") if ks else None,
+            numbers(temperatures, float, "--temperatures")
+            if temperatures is not None
+            else [settings.generation.temperature],
+            numbers(ks, int, "--k") if ks is not None else None,
         )
         from promptrl.sampling_run import run_sampling
 

@@ -38,13 +38,14 @@ def export_samples(run_dir: Path, method: str, output: Path) -> int:
 
     Raises:
         RunError: when the folder cannot be read, holds no finished evaluation of the method, or `output` cannot be
-            written or lies in the folder's records.
+            written, lies in the folder's records or is a file of another kind.
     """
     run = StudyRun(run_dir)
     if method not in run.methods:
         raise RunError(f"{run_dir} holds no evaluation of {method!r}; it has {', '.join(run.methods) or 'none'}")
     if output.resolve().parent == (run_dir / "evaluation").resolve():
         raise RunError(f"{output} lies among the records of the run; give another --output")
+    _refuse_other_file(output)
     run.outcomes(method)  # refuses an unfinished evaluation
     found = answers(run.records(method))
     for key in ("code", "episode"):
@@ -61,6 +62,22 @@ def export_samples(run_dir: Path, method: str, output: Path) -> int:
     except OSError as error:
         raise RunError(f"{output} cannot be written ({error.strerror or type(error).__name__})") from error
     return len(lines)
+
+
+def _refuse_other_file(path: Path) -> None:
+    """Samples are written over samples, and over nothing else: a slip must not cost a run its configuration."""
+    if not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            line = file.readline(10**7)
+        first = json.loads(line or "{}")
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError):
+        first = None
+    if line and not (isinstance(first, dict) and "task_id" in first and first.keys() & {"solution", "completion"}):
+        raise RunError(f"{path} exists and is no file of samples; give another --output")
 
 
 def self_sufficient(code: str) -> str:

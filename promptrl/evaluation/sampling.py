@@ -86,6 +86,7 @@ def sampling_plan(
     for temperature in temperatures:
         if not (math.isfinite(temperature) and temperature >= 0):
             raise ConfigError(f"--temperatures has {temperature:g}; a temperature is a number of at least 0")
+    temperatures = [temperature + 0.0 for temperature in temperatures]  # no −0
     if len({f"{temperature:g}" for temperature in temperatures}) < len(temperatures):
         raise ConfigError("--temperatures names one twice (six digits count); each may be there once")
     most = samples_per_task if any(temperature > 0 for temperature in temperatures) else 1

@@ -107,6 +107,19 @@ def test_bad_input_is_told_in_one_sentence(run_dir: Path, tmp_path: Path) -> Non
         export_samples(run_dir, "repeat-direct", tmp_path / "file" / "s.jsonl")
 
 
+def test_samples_are_written_over_samples_and_over_nothing_else(run_dir: Path, tmp_path: Path) -> None:
+    export_samples(run_dir, "repeat-direct", tmp_path / "s.jsonl")
+    written = (tmp_path / "s.jsonl").read_bytes()
+    export_samples(run_dir, "repeat-direct", tmp_path / "s.jsonl")
+    assert (tmp_path / "s.jsonl").read_bytes() == written
+    (run_dir / "train.jsonl").write_text('{"schema": 1, "task_id": "a"}\n')
+    for name in ("config.yaml", "train.jsonl"):
+        before = (run_dir / name).read_bytes()
+        with pytest.raises(RunError, match=f"{name} exists and is no file of samples; give another --output"):
+            export_samples(run_dir, "repeat-direct", run_dir / name)
+        assert (run_dir / name).read_bytes() == before
+
+
 def test_the_command(run_dir: Path, tmp_path: Path) -> None:
     arguments = ["export", str(run_dir), "--method", "repeat-direct", "--output", str(tmp_path / "s.jsonl")]
     result = CliRunner().invoke(app, arguments)

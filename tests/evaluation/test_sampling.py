@@ -155,6 +155,7 @@ def test_too_few_samples_are_no_score(judge: Judge, tmp_path: Path) -> None:
         (5, [-0.1], None, "--temperatures has -0.1; a temperature is a number of at least 0"),
         (5, [float("nan")], None, "--temperatures has nan"),
         (5, [0.8, 0.8], None, "--temperatures names one twice"),
+        (5, [0.0, -0.0], None, "--temperatures names one twice"),
         (5, [], None, "--temperatures names none"),
     ],
 )
@@ -177,6 +178,8 @@ def test_every_k_has_its_samples(n: int, temperatures: list[float]) -> None:
     ("arguments", "said"),
     [
         (["--samples-per-task", "5", "--k", "6"], "--k has 6, but --samples-per-task is 5"),
+        (["--samples-per-task", "5", "--temperatures", ""], "--temperatures '': '' is not a number"),
+        (["--samples-per-task", "5", "--k", ""], "--k '': '' is not a whole number"),
         (["--samples-per-task", "5", "--temperatures", "hot"], "--temperatures 'hot': 'hot' is not a number"),
         (["--samples-per-task", "5", "--method", "ppo"], "takes no --method ppo"),
         (["--samples-per-task", "5", "--policy", "agent.zip"], "takes no --policy"),

@@ -128,17 +128,20 @@ def report_data(records: Sequence[Record], *, title: str = "", runs: Sequence[Ru
         if wrong := misfit(record):
             raise RunError(f"a record of task {record['task_id']!r} is not as docs/records.md has it: {wrong}")
     texts = _Texts()
-    originals = {
-        (record.get("benchmark"), record["task_id"]): record["prompt"]
-        for record in records
-        if record["step"] == 0 and record["action"] == "direct"
-    }
+    # A run's own comes first: under another protocol or request the same task has another prompt.
+    originals: dict[tuple[object, ...], str] = {}
+    for record in records:
+        if record["step"] == 0 and record["action"] == "direct":
+            task = (record.get("benchmark"), record["task_id"])
+            originals.setdefault((record.get("run"), *task), record["prompt"])
+            originals.setdefault(task, record["prompt"])
     episodes = []
     for steps in _grouped(records):
         first = steps[0]
         answer = steps[answer_index([step["pass_rate"] for step in steps])]
         rate = answer["pass_rate"] if answer.get("report_pass_rate") is None else answer["report_pass_rate"]
-        original = originals.get((first.get("benchmark"), first["task_id"]))
+        task = (first.get("benchmark"), first["task_id"])
+        original = originals.get((first.get("run"), *task), originals.get(task))
         episodes.append(
             {
                 "run": first.get("run"),

@@ -157,6 +157,9 @@ def test_the_first_prompt_is_shown_against_the_task_s_own_where_an_episode_has_i
     data = report_data([own, changed, lonely])
     texts = [None if e["original"] is None else data["texts"][e["original"]] for e in data["episodes"]]
     assert texts == ["own", "own", None]
+    elsewhere = [step("a", 0, run="two", prompt="own there"), *({**record, "run": "one"} for record in (own, changed))]
+    data = report_data([*elsewhere, step("a", 0, run="three", action="lexical", prompt="other")])
+    assert [data["texts"][e["original"]] for e in data["episodes"]] == ["own there", "own", "own", "own there"]
 
 
 def test_runs_seeds_and_training_make_episodes_of_their_own() -> None:

@@ -20,13 +20,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from promptrl.atomic import write_atomically
 from promptrl.errors import RunError
 from promptrl.evaluation.metrics import answer_index
 from promptrl.evaluation.records import Record, misfit, read_records
-from promptrl.evaluation.run_folders import record_files
+from promptrl.evaluation.run_folders import read_mapping, record_files
 
 _PAGE: Final = files("promptrl.evaluation") / "report_page"
 _MARK: Final = "<!-- made by promptrl report -->"
@@ -312,11 +310,9 @@ def _facts(folder: Path) -> tuple[tuple[str, str], ...]:
 def _mapping(path: Path) -> dict[str, Any]:
     """A JSON or YAML file's mapping; an empty one where there is none: it only adds to what the page says."""
     try:
-        text = path.read_text("utf-8")
-        value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        value = None
-    return value if isinstance(value, dict) else {}
+        return read_mapping(path)
+    except RunError:
+        return {}
 
 
 def _at(mapping: Mapping[str, Any], *keys: str) -> Any:

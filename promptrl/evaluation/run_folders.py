@@ -96,8 +96,8 @@ class StudyRun:
         with _readable(path):
             if not (path / "config.yaml").is_file():
                 raise RunError(f"{path} is no run folder (there is no config.yaml in it)")
-        self.config = _mapping(path / "config.yaml")
-        self.versions = _mapping(path / "versions.json")
+        self.config = read_mapping(path / "config.yaml")
+        self.versions = read_mapping(path / "versions.json")
         self.leaves = dict(_leaves(self.config))
 
     @property
@@ -199,7 +199,7 @@ class StudyRun:
 
     def _test_tasks(self) -> int:
         path = self.path / "splits.json"
-        return len(_list(_mapping(path).get("test"))) if path.exists() else 0
+        return len(_list(read_mapping(path).get("test"))) if path.exists() else 0
 
     def _whole(self, key: str, least: int) -> int:
         value = self._needed(key)
@@ -274,10 +274,19 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _mapping(path: Path) -> dict[str, Any]:
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The same values four times as fast, where PyYAML was built with libyaml."""
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a file of a run folder, JSON or YAML, holds.
+
+    Raises:
+        RunError: when it cannot be read or holds something else.
+    """
     try:
         text = path.read_text(encoding="utf-8")
-        value = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        value = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_LOADER)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RunError(f"{path} cannot be read ({type(error).__name__}), so its run cannot be compared") from error
     if not isinstance(value, dict):

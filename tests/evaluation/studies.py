@@ -50,20 +50,23 @@ def write_run(
     (folder / "versions.json").write_text(json.dumps({"model_fingerprint": fingerprint, "data_sha256": data}))
     for method, tasks in methods.items():
         file = RecordFile(folder / "evaluation" / f"{method}.jsonl")
-        for episode, (task_id, attempts) in enumerate(tasks.items()):
-            file.append(
-                *(
-                    record(method, task_id, episode, n, a, seed=parsed.seed, last=n == len(attempts) - 1)
-                    for n, a in enumerate(attempts)
-                )
+        file.append(
+            *(
+                record(method, task_id, episode, n, a, seed=parsed.seed, last=n == len(attempts) - 1)
+                for episode, (task_id, attempts) in enumerate(tasks.items())
+                for n, a in enumerate(attempts)
             )
+        )
         file.close()
     if training:
         file = RecordFile(folder / "train.jsonl")
-        for episode, attempts in enumerate(training):
-            for n, attempt in enumerate(attempts):
-                last = n == len(attempts) - 1
-                file.append(record("ppo", "T/0", episode, n, attempt, seed=parsed.seed, last=last) | {"env": 0})
+        file.append(
+            *(
+                record("ppo", "T/0", episode, n, attempt, seed=parsed.seed, last=n == len(attempts) - 1) | {"env": 0}
+                for episode, attempts in enumerate(training)
+                for n, attempt in enumerate(attempts)
+            )
+        )
         file.close()
     return folder
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -78,16 +76,6 @@ def test_effect_sizes_where_nothing_or_one_side_differs() -> None:
     assert (one_sided.odds_ratio, one_sided.cohens_g) == (math.inf, 0.5)
 
 
-@pytest.fixture(scope="module")
-def little_garbage() -> Iterator[None]:
-    """Each call of statsmodels collects garbage; what is loaded already need not be looked through every time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("little_garbage")
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_holm_is_the_step_down_of_its_definition(p_values: list[float]) -> None:

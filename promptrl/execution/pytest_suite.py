@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import re
 import secrets
 from collections.abc import Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from promptrl.errors import SandboxError, TaskError
 from promptrl.execution.judge import _OUTCOMES, Candidate, _JudgeSession, _text, _without_run
 from promptrl.execution.pool import Job, Session, WorkerPool
 from promptrl.execution.sandbox import protocol
+from promptrl.execution.sandbox.runner import MODULE_NAME
 from promptrl.execution.settings import SandboxSettings
 from promptrl.execution.verdict import Outcome, TestResult, Verdict
 from promptrl.execution.worker import InnerTests, Message, build_job
@@ -199,10 +201,27 @@ class _CollectSession:
     def nodes(self, files: PytestFiles) -> list[str]:
         names = ", ".join(files.targets)
         if self._found is None:
-            raise TaskError(f"{names}: cannot be collected by pytest: {self._failure}")
+            raise TaskError(f"{names}: cannot be collected by pytest: {_told(self._failure, files)}")
         for name, reason in self._found["errors"]:
-            raise TaskError(f"{name or names}: cannot be collected by pytest: {reason or 'no tests were found'}")
+            why = _told(reason, files) or "no tests were found"
+            raise TaskError(f"{name or names}: cannot be collected by pytest: {why}")
         nodes: list[str] = self._found["nodes"]
         if not nodes:
             raise TaskError(f"{names}: pytest finds no tests; they are functions whose names begin with 'test'")
         return nodes
+
+
+def _told(reason: str, files: PytestFiles) -> str:
+    """A reason in the user's terms: the name the tests import the answer by, and what lets them import a package."""
+    reason = reason.replace(f"from '{MODULE_NAME}' (unknown location)", f"from '{files.module}'")
+    missing = re.search(r"No module named '(\w+)", reason)
+    if missing is not None and _is_installed(missing.group(1)):
+        reason += "; it is installed, but tests can import only packages that sandbox.packages names"
+    return reason
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

@@ -179,7 +179,16 @@ def _paths(tests: Path | str | Sequence[Path | str]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise TaskError(f"{path}: there is no such file or folder")
-    return paths
+    return list({path.resolve(): path for path in paths}.values())  # a file named twice would count twice
+
+
+def _refuse_overlap(tests: list[Path], kept_back: list[Path]) -> None:
+    """Refuse files that are to be held out and are rewarded too, by themselves or in a folder."""
+    for kept in kept_back:
+        for path in tests:
+            held, rewarded = kept.resolve(), path.resolve()
+            if held == rewarded or held in rewarded.parents or rewarded in held.parents:
+                raise TaskError(f"{kept}: is named to be held out, and is among the tests {path} too; keep them apart")
 
 
 def _tests_beside(stub: Path) -> list[Path]:
@@ -201,6 +210,7 @@ def _with_tests(
         with Judge() as own:
             return _with_tests(words, tests, hold_out, own, entry_point, code, stub)
     kept_back = _paths(hold_out.files) if hold_out.files else []
+    _refuse_overlap(tests, kept_back)
     plus: TestSuite | None = None
     if needs_pytest([*tests, *kept_back]):
         files, more = read_pytest(tests, kept_back, stub=stub, entry_point=entry_point)

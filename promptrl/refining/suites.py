@@ -74,6 +74,10 @@ def read_pytest(
         TaskError: a file is missing, not Python or too large, or no file imports the answer.
     """
     groups = [_gather(paths, stub) for paths in (tests, hold_out) if paths]
+    for group, paths in zip(groups, (tests, hold_out), strict=False):
+        if not any(path.suffix == ".py" for path in group.contents):
+            names = ", ".join(str(path) for path in paths)
+            raise TaskError(f"{names}: holds no Python file; pytest looks for test_*.py and *_test.py")
     base = Path(os.path.commonpath([path.parent for group in groups for path in group.contents]))
     module = _module_name([g.contents for g in groups], stub.stem if stub else None, entry_point, tests)
     made = [

@@ -119,6 +119,8 @@ def test_a_test_file_that_the_answer_breaks_costs_its_own_tests_only(judge: Judg
             "import adding, numpyy\ndef test_x(): pass\n",
             "test_adding.py: cannot be collected by pytest: line 1: ModuleNotFoundError: No module named 'numpyy'",
         ),
+        ("from adding import ad\ndef test_x(): pass\n", "ImportError: cannot import name 'ad' from 'adding'"),
+        ("import adding, pandas\ndef test_x(): pass\n", "tests can import only packages that sandbox.packages names"),
         ("from adding import add\nassert add(1, 1) == 2\ndef test_x(): pass\n", "line 2: AssertionError"),
         ("import adding\n", "test_adding.py: cannot be collected by pytest: no tests were found"),
     ],

@@ -130,6 +130,26 @@ def test_a_hold_out_that_makes_no_sense(share: float, files: tuple[Path, ...], m
         HoldOut(share, files)
 
 
+@pytest.mark.parametrize(
+    ("tests", "kept"), [("plain.py", "plain.py"), (".", "test_adding.py"), ("test_adding.py", ".")]
+)
+def test_what_is_held_out_is_not_rewarded_too(judge: Judge, here: Path, tests: str, kept: str) -> None:
+    with pytest.raises(TaskError, match=r"is named to be held out, and is among the tests .* too; keep them apart"):
+        task_from_stub(here / "adding.py", here / tests, judge=judge, hold_out=HoldOut(files=(here / kept,)))
+
+
+@pytest.mark.parametrize("name", ["plain.py", "test_adding.py"])
+def test_a_file_named_twice_counts_once(judge: Judge, here: Path, name: str) -> None:
+    assert len(task_from_stub(here / "adding.py", [here / name] * 2, judge=judge).base) == 5
+
+
+def test_a_folder_without_tests_is_named(judge: Judge, here: Path) -> None:
+    (here / "data").mkdir()
+    (here / "data" / "numbers.txt").write_text("1")
+    with pytest.raises(TaskError, match=r"data: holds no Python file; pytest looks for test_\*\.py"):
+        task_from_stub(here / "adding.py", here / "data", judge=judge)
+
+
 def test_one_test_cannot_be_parted(judge: Judge, here: Path) -> None:
     (here / "test_adding.py").write_text("import adding\ndef test_x(): assert adding.add(1, 1) == 2\n")
     with pytest.raises(TaskError, match="has one test; to hold some out there have to be two at least"):

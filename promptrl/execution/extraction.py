@@ -374,11 +374,21 @@ def _from_stub(stub: str, missing: set[str], entry_point: str) -> list[str]:
             None,
         )
         if found is None:
-            return [ast.get_source_segment(stub, tree.body[number]) or "" for number in sorted(chosen)]
+            return [_text_of(stub, tree.body[number]) for number in sorted(chosen)]
         chosen.add(found)
         # A helper may itself need an import of the stub.
         missing |= source.missing_names(ast.Module([tree.body[found]], []))
         missing -= source.bound_names(tree.body[number] for number in chosen)
+
+
+def _text_of(text: str, node: ast.stmt) -> str:
+    """The source of a statement with its decorators, which `ast` counts as outside it."""
+    segment = ast.get_source_segment(text, node) or ""
+    decorators = getattr(node, "decorator_list", [])
+    if not decorators:
+        return segment
+    first = min(item.lineno for item in decorators)
+    return "\n".join([*text.split("\n")[first - 1 : node.lineno - 1], segment])
 
 
 def _future_first(code: str, tree: ast.Module) -> tuple[list[str], str]:

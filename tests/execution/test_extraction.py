@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -267,6 +268,22 @@ def test_forgotten_imports_are_added_and_named() -> None:
     assert found.added_imports == ("from typing import Dict, Optional",)
     assert found.code is not None
     compile(found.code, "x", "exec")  # the __future__ import still comes first
+
+
+def test_helpers_of_the_stub_keep_their_decorators() -> None:
+    stub = (
+        "from dataclasses import dataclass\nimport functools\n\n"
+        "@dataclass(\n    frozen=True,\n)\nclass Slot:\n    start: int\n\n\n"
+        '@functools.cache\ndef first(): return Slot(1)\n\n\ndef f(x):\n    """Add."""\n'
+    )
+    found = extract_code(f"{F}python\ndef f(x):\n    return first(), Slot(x)\n{F}", entry_point="f", stub=stub)
+    assert found.code is not None
+    assert "@dataclass(\n    frozen=True,\n)\nclass Slot:" in found.code
+    module: dict[str, Any] = {"__name__": __name__}
+    exec(compile(found.code, "x", "exec", dont_inherit=True), module)
+    assert module["f"](2) == (module["Slot"](1), module["Slot"](2))
+    assert module["first"].cache_info().misses == 1
+    assert found.added_imports == ("from dataclasses import dataclass", "import functools")
 
 
 def test_helpers_of_the_stub_are_added() -> None:

@@ -19,7 +19,6 @@ from promptrl.errors import SandboxError, TaskError
 from promptrl.execution.judge import _OUTCOMES, Candidate, _JudgeSession, _text, _without_run
 from promptrl.execution.pool import Job, Session, WorkerPool
 from promptrl.execution.sandbox import protocol
-from promptrl.execution.sandbox.runner import MODULE_NAME
 from promptrl.execution.settings import SandboxSettings
 from promptrl.execution.verdict import Outcome, TestResult, Verdict
 from promptrl.execution.worker import InnerTests, Message, build_job
@@ -201,9 +200,9 @@ class _CollectSession:
     def nodes(self, files: PytestFiles) -> list[str]:
         names = ", ".join(files.targets)
         if self._found is None:
-            raise TaskError(f"{names}: cannot be collected by pytest: {_told(self._failure, files)}")
+            raise TaskError(f"{names}: cannot be collected by pytest: {_told(self._failure)}")
         for name, reason in self._found["errors"]:
-            why = _told(reason, files) or "no tests were found"
+            why = _told(reason) or "no tests were found"
             raise TaskError(f"{name or names}: cannot be collected by pytest: {why}")
         nodes: list[str] = self._found["nodes"]
         if not nodes:
@@ -211,9 +210,8 @@ class _CollectSession:
         return nodes
 
 
-def _told(reason: str, files: PytestFiles) -> str:
-    """A reason in the user's terms: the name the tests import the answer by, and what lets them import a package."""
-    reason = reason.replace(f"from '{MODULE_NAME}' (unknown location)", f"from '{files.module}'")
+def _told(reason: str) -> str:
+    """A reason, and what keeps the tests from a package that is installed."""
     missing = re.search(r"No module named '(\w+)", reason)
     if missing is not None and _is_installed(missing.group(1)):
         reason += "; it is installed, but tests can import only packages that sandbox.packages names"

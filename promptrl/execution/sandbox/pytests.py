@@ -199,7 +199,12 @@ def _plugin(suite: SuiteRunner) -> object:
         @pytest.hookimpl(tryfirst=True)
         def pytest_exception_interact(self, node: Any, call: Any, report: Any) -> None:
             if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
-                suite.errors.append((node.nodeid, _reason(call.excinfo.value)))
+                reason = _reason(call.excinfo.value)
+                # The tests know the candidate by another name.
+                reason = reason.replace(
+                    f"from '{runner.MODULE_NAME}' (unknown location)", f"from '{suite.plan['module']}'"
+                )
+                suite.errors.append((node.nodeid, reason))
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:

@@ -222,7 +222,7 @@ def test_a_file_of_unusable_rows_is_an_error(tmp_path: Path) -> None:
 def test_unusable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown benchmark 'humanevil'; allowed are humaneval, humaneval_plus"):
         load_benchmark("humanevil")
-    with pytest.raises(ConfigError, match="'custom' needs the path"):
+    with pytest.raises(ConfigError, match="benchmark 'custom' needs a YAML or JSON-lines file"):
         load_benchmark("custom")
     with pytest.raises(TaskError, match=r"nowhere.jsonl: cannot be read: No such file"):
         load_benchmark("mbpp", path=tmp_path / "nowhere.jsonl")

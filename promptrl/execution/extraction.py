@@ -54,7 +54,9 @@ class _Block:
     python: bool  # its fence says so
 
 
-def extract_code(answer: str, *, entry_point: str | None = None, stub: str = "") -> ExtractedCode:
+def extract_code(
+    answer: str, *, entry_point: str | None = None, stub: str = "", kept_names: Sequence[str] = ()
+) -> ExtractedCode:
     """Find the code in an answer.
 
     For a function task everything at the top of the chosen blocks is kept but demonstrations: bare calls,
@@ -67,18 +69,19 @@ def extract_code(answer: str, *, entry_point: str | None = None, stub: str = "")
         answer: What the model wrote.
         entry_point: The function asked for; None for a program that reads standard input.
         stub: Code that an answer which is only a function's body continues (HumanEval's prompt).
+        kept_names: Names of the stub that are added where the code lacks them, used or not.
 
     Returns:
         Code that compiles, or the reason why there is none. Whether the code defines the entry point is
         for the judge to say.
     """
     try:
-        return _extracted(answer, entry_point, stub)
+        return _extracted(answer, entry_point, stub, frozenset(kept_names))
     except RecursionError:
         return ExtractedCode(None, "syntax error: not parsable: the code is nested too deeply")
 
 
-def _extracted(answer: str, entry_point: str | None, stub: str) -> ExtractedCode:
+def _extracted(answer: str, entry_point: str | None, stub: str, kept_names: frozenset[str]) -> ExtractedCode:
     text, truncated = clean(answer)
     if truncated:
         return ExtractedCode(None, "truncated: the answer ends inside its thinking")
@@ -100,7 +103,7 @@ def _extracted(answer: str, entry_point: str | None, stub: str) -> ExtractedCode
     if tree is not None:
         cleaned = source.without_demos(found, tree, entry_point=entry_point)
         found = cleaned if source.parse(cleaned) is not None else found
-    return _completed(found.strip("\n") + "\n", entry_point, stub)
+    return _completed(found.strip("\n") + "\n", entry_point, stub, kept_names)
 
 
 def _parsed(fenced: Sequence[tuple[str, bool]]) -> list[_Block]:
@@ -334,12 +337,12 @@ def _reads_input(tree: ast.Module) -> bool:
     return False
 
 
-def _completed(code: str, entry_point: str, stub: str) -> ExtractedCode:
-    """The code after the imports and helpers that it uses and lacks."""
+def _completed(code: str, entry_point: str, stub: str, kept_names: frozenset[str]) -> ExtractedCode:
+    """The code after the imports and helpers that it lacks and uses, or has to have."""
     tree = source.parse(code)
     if tree is None:
         return ExtractedCode(code, None)
-    missing = source.missing_names(tree)
+    missing = source.missing_names(tree) | (kept_names - source.bound_names(tree.body))
     if not missing:
         return ExtractedCode(code, None)
     added = _from_stub(stub, missing, entry_point)

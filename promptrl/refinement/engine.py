@@ -253,7 +253,9 @@ class RefinementEngine:
         """The code in an answer; the same answer to the same task is looked at once."""
         key = (task.task_id, answer)
         if key not in self._codes:
-            self._codes[key] = extract_code(answer, entry_point=task.entry_point, stub=task.stub).code
+            self._codes[key] = extract_code(
+                answer, entry_point=task.entry_point, stub=task.stub, kept_names=task.kept_names
+            ).code
         return self._codes[key]
 
     def _judge(self, candidates: Sequence[Candidate]) -> list[Verdict]:

@@ -12,8 +12,9 @@ from typing import Final
 from promptrl.errors import TaskError
 from promptrl.execution import Candidate, Judge, Outcome, TestResult
 from promptrl.execution.sandbox.pytests import EXPECTED_FAILURE, SKIPPED
+from promptrl.execution.source import bound_names
 from promptrl.methods.base import task_rng
-from promptrl.refining.stub import read_stub, read_text
+from promptrl.refining.stub import parse_python, read_stub, read_text
 from promptrl.refining.suites import needs_pytest, read_asserts, read_pytest
 from promptrl.tasks import load_benchmark
 from promptrl.tasks.docstring import split_prompt
@@ -75,8 +76,13 @@ def task_from_stub(
         instruction, contract = split_prompt(found.prompt, found.entry_point)
     except (SyntaxError, ValueError) as error:
         raise TaskError(f"{path}: the stub cannot be split into words and signature: {error}") from error
+    beside = bound_names(parse_python(found.code, path).body) - {found.entry_point}
     words = _Words(
-        task_id or found.module, instruction or f"Complete the function `{found.entry_point}`.", contract, found.prompt
+        task_id or found.module,
+        instruction or f"Complete the function `{found.entry_point}`.",
+        contract,
+        found.prompt,
+        kept_names=tuple(sorted(beside)),
     )
     return _with_tests(words, _paths(tests), hold_out or HoldOut(), judge, found.entry_point, found.code, path)
 
@@ -170,6 +176,7 @@ class _Words:
     instruction: str
     contract: str
     stub: str
+    kept_names: tuple[str, ...] = ()
 
 
 def _paths(tests: Path | str | Sequence[Path | str]) -> list[Path]:
@@ -230,6 +237,7 @@ def _with_tests(
         plus=plus,
         entry_point=entry_point,
         stub=words.stub,
+        kept_names=words.kept_names,
     )
     task = _tried(task, code, judge, ", ".join(str(path) for path in tests))
     return task if hold_out.share is None else _hold_back(task, hold_out)
@@ -287,7 +295,7 @@ def _hold_back(task: Task, hold_out: HoldOut) -> Task:
 def task_key(task: Task, *more: object) -> str:
     """Changes with everything that decides what comes of a task: its words, its tests, and what is named besides."""
     state = hashlib.sha256()
-    for part in (task.instruction, task.contract, task.entry_point, task.style, task.setup, task.stub):
+    for part in (task.instruction, task.contract, task.entry_point, task.style, task.setup, task.stub, task.kept_names):
         state.update(repr(part).encode())
     for suite in (task.base, task.plus):
         for test in suite or ():

@@ -161,6 +161,8 @@ class Task:
     stub: str = ""
     setup: str = ""
     """Code put before every candidate of this task (MBPP's `test_setup_code`)."""
+    kept_names: tuple[str, ...] = ()
+    """Names of the stub that the code of an answer has to have too, since the tests may ask for them."""
     metadata: dict[str, object] = field(default_factory=dict, compare=False)
 
     @property

@@ -9,6 +9,7 @@ import pytest
 
 from promptrl.errors import TaskError
 from promptrl.execution import Candidate, Judge, SandboxSettings
+from promptrl.execution.extraction import extract_code
 from promptrl.refining.sources import (
     HoldOut,
     task_from_prompt,
@@ -63,6 +64,22 @@ def test_a_stub_with_tests(judge: Judge, here: Path, tests: str, kind: type) -> 
     assert [type(test) for test in task.base] == [kind] * 5
     assert passes(judge, task)
     assert not passes(judge, task, code="def add(a, b): return a")
+
+
+def test_tests_may_import_what_stands_beside_the_function(judge: Judge, here: Path) -> None:
+    beside = "import math\n\nZERO = 0\n\n\ndef double(x):\n    return 2 * x\n\n\n"
+    (here / "adding.py").write_text(beside + STUB)
+    (here / "test_adding.py").write_text(
+        "from adding import ZERO, add, double\n\n\ndef test_it():\n    assert add(ZERO, double(1)) == 2\n"
+    )
+    task = task_from_stub(here / "adding.py", here / "test_adding.py", judge=judge)
+    assert task.kept_names == ("ZERO", "double", "math")
+    found = extract_code(f"```python\n{RIGHT}\n```", entry_point="add", stub=task.stub, kept_names=task.kept_names)
+    assert found.code is not None
+    assert passes(judge, task, code=found.code)
+    assert not passes(judge, task, code=RIGHT)
+    own = extract_code("ZERO = 1\n" + RIGHT, entry_point="add", stub=task.stub, kept_names=task.kept_names).code or ""
+    assert own.count("ZERO =") == 1, "an answer's own definition counts"
 
 
 def test_a_text_with_tests(judge: Judge, here: Path) -> None:

@@ -1,7 +1,7 @@
 """The examples of `promptrl refine` with the real model: each command of their README, as it stands there.
 
-Which draw is the right one depends on the processor, so only what is certain is asserted of each; of all together (slow),
-that some problem is not solved at once, and that some problem is solved.
+Which draw is the right one depends on the processor, so only what is certain is asserted of each command. That some
+problem is not solved at once, and that some problem is solved, is asserted of all of them together.
 """
 
 from __future__ import annotations

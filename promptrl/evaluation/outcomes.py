@@ -54,25 +54,25 @@ def task_outcomes(records: Iterable[Record]) -> dict[str, TaskOutcome]:
 
     A task without a line marked `last` was interrupted, and is left out.
     """
-    by_task: dict[str, list[Record]] = {}
-    for record in records:
-        by_task.setdefault(record["task_id"], []).append(record)
-    return {
-        task_id: _outcome(task_id, sorted(steps, key=lambda step: int(step["step"])))
-        for task_id, steps in sorted(by_task.items())
-        if any(step.get("last") for step in steps)
-    }
+    return {task_id: _outcome(task_id, steps) for task_id, steps in sorted(_finished(records).items())}
 
 
 def answers(records: Iterable[Record]) -> dict[str, Record]:
     """Per finished task the record of its answer, in the order of the file."""
+    return {
+        task_id: steps[answer_index([step["pass_rate"] for step in steps])]
+        for task_id, steps in _finished(records).items()
+    }
+
+
+def _finished(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The steps of each finished task in order; the tasks in the order of the file."""
     by_task: dict[str, list[Record]] = {}
     for record in records:
         by_task.setdefault(record["task_id"], []).append(record)
-    in_order = {task_id: sorted(steps, key=lambda step: int(step["step"])) for task_id, steps in by_task.items()}
     return {
-        task_id: steps[answer_index([step["pass_rate"] for step in steps])]
-        for task_id, steps in in_order.items()
+        task_id: sorted(steps, key=lambda step: int(step["step"]))
+        for task_id, steps in by_task.items()
         if any(step.get("last") for step in steps)
     }
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from promptrl.atomic import write_atomically
 from promptrl.errors import RunError
-from promptrl.evaluation.metrics import answer_index, soft_pass_at_1, strict_pass_at_1
+from promptrl.evaluation.metrics import strict_pass_at_1
+from promptrl.evaluation.outcomes import task_outcomes
 from promptrl.evaluation.records import Record, RecordFile, read_records, step_record
 from promptrl.methods.base import Method, task_rng
 from promptrl.refinement.budget import Budget, Cap, Ledger, MeteredModel
@@ -191,30 +192,26 @@ def _refuse_uncharged(method: Method, uncharged: int) -> None:
 
 
 def summarize(method: str, records: Sequence[Record]) -> MethodResult:
-    """Scores and costs from records alone.
+    """Scores and costs of the finished tasks, from records alone.
 
     A task counts as solved when the answer that its own reward tests picked (the first step with the
     highest pass rate) passes all report tests; Soft takes all steps' pass rates on the report tests.
     """
-    by_task: dict[str, list[Record]] = {}
-    for record in records:
-        by_task.setdefault(record["task_id"], []).append(record)
-    answers = [steps[answer_index([step["pass_rate"] for step in steps])] for steps in by_task.values()]
-    solved = [answer["report_pass_rate"] == 1.0 for answer in answers]
+    outcomes = task_outcomes(records).values()
     return MethodResult(
         method=method,
-        n=len(by_task),
-        solved=sum(solved),
-        strict=strict_pass_at_1(solved),
-        soft=soft_pass_at_1([[step["report_pass_rate"] for step in steps] for steps in by_task.values()]),
-        attempts=len(records),
-        model_calls=sum(record["model_calls"] + record["rewrite_calls"] for record in records),
-        cached_calls=sum(record["cached"] + record["rewrite_cached"] for record in records),
-        tokens_in=sum(record["tokens_in"] + record["rewrite_tokens_in"] for record in records),
-        tokens_out=sum(record["tokens_out"] + record["rewrite_tokens_out"] for record in records),
-        seconds=sum(record["seconds"] + record["rewrite_seconds"] for record in records),
-        misled=sum(answer["pass_rate"] == 1.0 and answer["report_pass_rate"] < 1.0 for answer in answers),
-        task_ids=tuple(sorted(by_task)),
+        n=len(outcomes),
+        solved=sum(outcome.solved for outcome in outcomes),
+        strict=strict_pass_at_1([outcome.solved for outcome in outcomes]),
+        soft=float(np.mean([outcome.soft for outcome in outcomes])),
+        attempts=sum(outcome.attempts for outcome in outcomes),
+        model_calls=sum(outcome.model_calls for outcome in outcomes),
+        cached_calls=sum(outcome.cached_calls for outcome in outcomes),
+        tokens_in=sum(outcome.tokens_in for outcome in outcomes),
+        tokens_out=sum(outcome.tokens_out for outcome in outcomes),
+        seconds=sum(outcome.seconds for outcome in outcomes),
+        misled=sum(outcome.misled for outcome in outcomes),
+        task_ids=tuple(outcome.task_id for outcome in outcomes),
     )
 
 

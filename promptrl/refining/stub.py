@@ -9,6 +9,7 @@ from sys import stdlib_module_names
 from typing import Final
 
 from promptrl.errors import TaskError
+from promptrl.execution.source import is_trivial
 
 _TAKEN: Final = frozenset(stdlib_module_names) | {
     "pytest",
@@ -97,12 +98,12 @@ def _choose(path: Path, functions: dict[str, ast.FunctionDef], entry_point: str 
     if entry_point is not None:
         if entry_point not in functions:
             raise TaskError(f"{path}: defines no function {entry_point!r}; it has {known}")
-        if not _is_empty(functions[entry_point]):
+        if not is_trivial(functions[entry_point]):
             raise TaskError(
                 f"{path}: the function {entry_point!r} has a body already; leave its docstring and `...` only"
             )
         return functions[entry_point]
-    empty = [function for function in functions.values() if _is_empty(function)]
+    empty = [function for function in functions.values() if is_trivial(function)]
     if len(empty) == 1:
         return empty[0]
     if not empty:
@@ -114,20 +115,6 @@ def _choose(path: Path, functions: dict[str, ast.FunctionDef], entry_point: str 
         f"{path}: has {len(empty)} functions without a body ({', '.join(f.name for f in empty)}); say which one with "
         "--entry-point"
     )
-
-
-def _is_empty(function: ast.FunctionDef) -> bool:
-    """Whether nothing stands in a function but what stands for a body that is to come."""
-    for statement in function.body:
-        match statement:
-            case ast.Pass() | ast.Expr(value=ast.Constant()):
-                continue
-            case ast.Raise(exc=ast.Name(id="NotImplementedError")):
-                continue
-            case ast.Raise(exc=ast.Call(func=ast.Name(id="NotImplementedError"))):
-                continue
-        return False
-    return True
 
 
 def _with_function_last(text: str, function: ast.FunctionDef) -> str:

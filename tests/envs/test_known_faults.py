@@ -139,9 +139,10 @@ def test_9_a_rate_is_over_tasks_whatever_the_number_of_steps() -> None:
         **dict.fromkeys(("rewrite_tokens_in", "rewrite_tokens_out", "seconds", "rewrite_seconds"), 0),
     }
     steps = [
-        {**record, "task_id": "a", "step": 0, "pass_rate": 1.0, "report_pass_rate": 1.0},
+        {**record, "task_id": "a", "step": 0, "pass_rate": 1.0, "report_pass_rate": 1.0, "last": True},
         *({**record, "task_id": "b", "step": n, "pass_rate": 0.0, "report_pass_rate": 0.0} for n in range(10)),
     ]
+    steps[-1]["last"] = True
     result = summarize("m", steps)
     assert (result.n, result.solved, result.strict) == (2, 1, 0.5)
 

@@ -34,12 +34,14 @@ class Run:
         ledger: What they cost.
         stop: Why it ended; None while it goes on.
         hold_out: The verdict of the tests kept back on the best code, where there are any; made at the end.
+        refused: Where a cap on calls or tokens left no room for a step: how many that step might have taken.
     """
 
     episode: Episode
     ledger: Ledger = field(default_factory=Ledger)
     stop: Stop | None = None
     hold_out: Verdict | None = None
+    refused: int | None = None
 
 
 class Listener(Protocol):
@@ -179,7 +181,7 @@ def _advance(
             continue
         more_calls, more_tokens = _needs(engine, run.episode, choice)
         if cap := purse.refuses(calls + more_calls, tokens + more_tokens):
-            run.stop = _stop_of(cap)
+            run.stop, run.refused = _stop_of(cap), more_calls if cap == "calls" else more_tokens
             if isinstance(choice, Proposal):
                 _pay(run, purse, choice.rewrites)
             continue
@@ -192,7 +194,7 @@ def _advance(
         _pay(run, purse, proposal.rewrites)
         more_tokens = _most_tokens_of(engine, run.episode, proposal)
         if cap := purse.refuses(calls + 1, tokens + more_tokens):
-            run.stop = _stop_of(cap)
+            run.stop, run.refused = _stop_of(cap), 1 if cap == "calls" else more_tokens
             continue
         calls, tokens = calls + 1, tokens + more_tokens
         going.append((run, proposal))

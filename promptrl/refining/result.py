@@ -53,6 +53,7 @@ class Refinement:
         tests: Its outcomes on the tests that rewarded; None where no step was taken.
         hold_out: Its outcomes on the tests that were kept back; None where there were none, or no step was taken.
         stopped: Why it ended: `solved`, `steps`, `method`, a cap (`calls`, `tokens`, `seconds`) or `interrupted`.
+        refused: Calls or tokens that the step might have taken for which their cap left no room, else None.
         steps: One record per step, as in a run's records, with the name and detail of each test's outcome besides.
         method: Who chose the actions.
         model: The code model's name.
@@ -69,6 +70,7 @@ class Refinement:
     tests: Suite | None
     hold_out: Suite | None
     stopped: str
+    refused: int | None
     steps: tuple[Record, ...]
     method: str
     model: str
@@ -101,6 +103,7 @@ def refinement_of(run: Run, *, method: str, model: str, seed: int, stopped: str 
             else _suite(episode.task.plus, run.hold_out, episode.task.entry_point)
         ),
         stopped=stopped or run.stop or "running",
+        refused=run.refused,
         steps=_records(episode, run, method, seed),
         method=method,
         model=model,

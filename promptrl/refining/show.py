@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from rich.console import Console
@@ -55,7 +56,7 @@ class Lines(Progress):
             else:
                 self._bar.update(self._task, completed=step.index + 1, figures=figures)
         if not self._many:
-            why = f" ({' '.join(verdict.error.split())[:80]})" if verdict.error else ""
+            why = f" ({shorten(verdict.error, 80, placeholder='…')})" if verdict.error else ""
             self._print(
                 f"step {step.index + 1}/{episode.horizon}  {step.action:<8}  "
                 f"{verdict.tests_passed}/{verdict.tests_total} tests{why}, {figures}"
@@ -66,7 +67,7 @@ class Lines(Progress):
             return
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, advance=1)
-        self._print(f"{refinement.task_id}: {_score(refinement.tests)} tests, {WHY[refinement.stopped]}")
+        self._print(f"{refinement.task_id}: {_score(refinement.tests)} tests, {why_stopped(refinement)}")
 
     def _print(self, text: str) -> None:
         console = self._bar.console if self._bar is not None else self._console
@@ -97,10 +98,10 @@ def print_result(refinement: Refinement, folder: Path, console: Console) -> None
         console.print(text if isinstance(text, Text) else Text(text), soft_wrap=True)
 
     if refinement.tests is None:
-        say(f"no answer was asked for; {WHY[refinement.stopped]}")
+        say(f"no answer was asked for; {why_stopped(refinement)}")
         return
     step = (refinement.best_step or 0) + 1
-    say(f"{_score(refinement.tests)} tests pass at step {step} of {len(refinement.steps)}; {WHY[refinement.stopped]}")
+    say(f"{_score(refinement.tests)} tests pass at step {step} of {len(refinement.steps)}; {why_stopped(refinement)}")
     for report in refinement.tests.tests:
         if report.outcome != "passed":
             say(f"  {report.name}: {report.outcome}" + (f": {report.detail}" if report.detail else ""))
@@ -116,6 +117,13 @@ def print_result(refinement: Refinement, folder: Path, console: Console) -> None
         f"{refinement.seconds:.0f} s of model time"
     )
     say(f"written: {folder / 'best.py' if refinement.code is not None else folder}")
+
+
+def why_stopped(refinement: Refinement) -> str:
+    """Why it ended, in words; after a cap with what another step might have taken."""
+    if refinement.refused is None:
+        return WHY[refinement.stopped]
+    return f"{WHY[refinement.stopped]}, which may take {refinement.refused}"
 
 
 def _score(suite: Suite | None) -> str:

@@ -121,6 +121,8 @@ def test_tokens_are_never_more_than_the_cap(judge: Judge, tokens: int) -> None:
     (run,) = refine_tasks(method, engine, [make_task(1)], seed=1, listener=Log(), budget=Budget(tokens=tokens))
     assert run.ledger.tokens <= tokens
     assert run.stop == "tokens"
+    assert run.refused is not None
+    assert run.ledger.tokens + run.refused > tokens, "what the step that did not fit might have taken"
 
 
 def test_seconds_on_the_clock_end_it_between_steps(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,3 +49,23 @@ def test_a_step_and_an_end(terminal: bool, many: bool) -> None:
         assert ("tasks" if many else "steps") in said
     else:
         assert said.count("\n") == 1
+
+
+def test_a_capped_end_says_what_another_step_might_have_taken() -> None:
+    run, _ = half_way()
+    run.stop, run.refused = "tokens", 700
+    out = io.StringIO()
+    with lines(Console(file=out, width=120), many=True) as progress:
+        progress.ended(refinement_of(run, method="direct", model="m", seed=0), None)
+    assert "capped: --max-tokens left no room for another step, which may take 700" in out.getvalue()
+    assert refinement_of(run, method="direct", model="m", seed=0).to_dict()["refused"] == 700
+
+
+def test_a_long_reason_ends_with_a_whole_word() -> None:
+    run, step = half_way()
+    results = (TestResult(Outcome.EXCEPTION, "NameError: " + "word " * 30),) * 4
+    step = replace(step, verdict=Verdict(Status.PARTIAL, results, error="NameError: " + "word " * 30))
+    out = io.StringIO()
+    with lines(Console(file=out, width=200), many=False) as progress:
+        progress.stepped(run, step)
+    assert "word…)" in out.getvalue()

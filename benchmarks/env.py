@@ -3,7 +3,8 @@
     python benchmarks/env.py [--steps 4] [--long-run 10000] [--output FILE]
 
 All figures come from one run on the same tasks, seeds and actions. Cold: an empty cache of answers. Warm: the same
-actions again in a fresh engine, answered from disk. The last line is one JSON object.
+actions again in a fresh engine, answered from disk. `model_time` says how the model's seconds at n = 32 and in
+DummyVecEnv divide into reading prompts and writing answers, per environment step. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,19 +48,50 @@ def main() -> None:
             _rate(workbench, 1, 1, seed=500)  # loads what is loaded once
             for n in (1, 8, 32):
                 # Other seeds and thus other episodes for each n, so that no n finds the answers of another.
-                cold = _rate(workbench, n, options.steps, seed=1000 * n)
+                with _model_time(workbench) as seconds:
+                    cold = _rate(workbench, n, options.steps, seed=1000 * n)
                 warm = _rate(workbench, n, options.steps, seed=1000 * n)
                 figures[f"n={n}"] = {"cold_steps_per_s": cold, "warm_steps_per_s": warm}
                 print(f"n = {n:2}: cold {cold:8.2f} steps/s, warm {warm:8.2f} steps/s", flush=True)
-            figures["dummy"] = _dummy(workbench, 32, options.steps, seed=77_000)
+            per_step = 1 / (32 * options.steps)
+            figures["model_time"] = {"vector": {kind: spent * per_step for kind, spent in seconds.items()}}
+            with _model_time(workbench) as seconds:
+                figures["dummy"] = _dummy(workbench, 32, options.steps, seed=77_000)
+            figures["model_time"]["dummy"] = {kind: spent * per_step for kind, spent in seconds.items()}
             figures["vector_over_dummy"] = figures["n=32"]["cold_steps_per_s"] / figures["dummy"]
             print(f"DummyVecEnv over 32 single environments, cold: {figures['dummy']:.2f} steps/s")
             print(f"vector / dummy at n = 32: {figures['vector_over_dummy']:.2f}")
+            for name, parts in figures["model_time"].items():
+                print(f"{name}: " + ", ".join(f"{kind} {spent:.2f} s/step" for kind, spent in parts.items()))
             if options.long_run:
                 figures["long_run"] = _long_run(workbench, options.long_run)
         finally:
             workbench.close()
     print(json.dumps(figures))
+
+
+@contextmanager
+def _model_time(workbench: Any) -> Iterator[dict[str, float]]:
+    """Seconds that the loaded model reads prompts and writes tokens within the block."""
+    decoder = workbench.coder.model.load().decoder
+    seconds = {"reading": 0.0, "writing": 0.0}
+
+    def timed(kind: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return work(*arguments)
+            finally:
+                seconds[kind] += time.perf_counter() - started
+
+        return run
+
+    decoder._read = timed("reading", decoder._read)
+    decoder._step = timed("writing", decoder._step)
+    try:
+        yield seconds
+    finally:
+        del decoder._read, decoder._step
 
 
 def _rate(workbench: Any, n: int, steps: int, seed: int) -> float:

@@ -194,13 +194,18 @@ def _first_line(error: BaseException) -> str:
 
 
 def pick_device(settings: ModelSettings) -> torch.device:
-    """The device meant by the settings.
+    """The device meant by the settings; `auto` is a GPU where there is one, and the CPU for int8, which runs nowhere else.
 
     Raises:
         ConfigError: For a device that torch does not know or this machine does not have.
     """
     if settings.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        if settings.quantization == "int8":
+            logger.warning("model.quantization is 'int8', so the model runs on the CPU; with 'none' the GPU is used.")
+            return torch.device("cpu")
+        return torch.device("cuda")
     try:
         device = torch.device(settings.device)
     except RuntimeError as error:

@@ -13,6 +13,7 @@ from promptrl.errors import AssetError, ConfigError, ModelError
 from promptrl.models import GenerationRequest, ModelSettings
 from promptrl.models.causal import CausalModel
 from promptrl.models.decoding import LoopOptions
+from promptrl.models.weights import pick_device
 from tests.models.tiny import CONFIGS, save_causal
 
 PROMPTS = [
@@ -240,6 +241,16 @@ def test_int8_and_fingerprints(tiny_folder: Path, tmp_path: Path) -> None:
     assert len(small.generate(requests())) == len(PROMPTS)
     with pytest.raises(ConfigError, match="runs on a CPU only"):
         CausalModel(ModelSettings(path=tiny_folder, quantization="int8", device="meta"))
+
+
+def test_a_quantised_model_stays_on_the_cpu_beside_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick_device(ModelSettings()).type == "cuda"
+    assert not caplog.records
+    assert pick_device(ModelSettings(quantization="int8")).type == "cpu"
+    assert "with 'none' the GPU is used" in caplog.text
 
 
 def test_missing_or_broken_weights_are_one_sentence(tmp_path: Path) -> None:

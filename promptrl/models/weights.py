@@ -194,7 +194,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def pick_device(settings: ModelSettings) -> torch.device:
-    """The device meant by the settings; `auto` is a GPU where there is one, and the CPU for int8, which runs nowhere else.
+    """The device meant by the settings; `auto` is a GPU where there is one, but the CPU for int8.
 
     Raises:
         ConfigError: For a device that torch does not know or this machine does not have.

@@ -17,7 +17,7 @@ from promptrl.errors import ModelError
 from promptrl.models.base import Generation, GenerationRequest
 from promptrl.models.decoding import Job
 from promptrl.models.formats import END_MARKS, Style, check_decoding, resolve_style
-from promptrl.models.linear import can_pack, pack_linears
+from promptrl.models.linear import Int8Linear, can_pack, pack_linears
 from promptrl.models.prompting import Prompter
 from promptrl.models.settings import ModelSettings
 from promptrl.models.weights import Weights, find_weights, loadable_folder, pick_device, pick_dtype, quiet_transformers
@@ -73,7 +73,7 @@ class LocalModel(ABC):
             "style": self.style,
             "dtype": str(self.dtype),
             "device": self.device.type,
-            "quantization": settings.quantization,
+            "quantization": Int8Linear.version if settings.quantization == "int8" else settings.quantization,
             "halves": self._packs_halves,
             "max_context": settings.max_context,
             "overlong": settings.overlong,

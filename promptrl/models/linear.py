@@ -18,6 +18,11 @@ from promptrl.errors import ModelError
 
 # Halves hold weights that came from bfloat16 exactly, but for the tiniest, which are rounded by up to this much.
 _HALF_LOSS = 2.0**-24
+# The kernels add products of bytes in pairs, into 16 bits that saturate: 255 * 64 * 2 is the most that fits. So one
+# side has to do with 7 bits; weights lose less by it than inputs, which have outliers.
+_LARGEST_WEIGHT = 63.0
+# Inputs wider than this are cut into parts of their own scales, so that an outlier blurs its own part alone.
+_PART_WIDTH = 1536
 # Names of sibling layers that are always given the same input, in the architectures of transformers.
 _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
@@ -36,29 +41,38 @@ class HalfLinear(nn.Module):
 
 
 class Int8Linear(nn.Module):
-    """A linear layer with 8-bit weights, one scale per output, and inputs brought to 7 bits at each call.
+    """A linear layer with 7-bit weights, one scale per output, and inputs brought to 8 bits at each call.
 
     Each row of the input is divided by its largest value first and multiplied back after. Without this the kernel
     would take one scale for the whole batch, so that one outlier (the first token of a text has huge ones) would blur
-    every other row, and an answer would depend on what else is in its batch.
+    every other row, and an answer would depend on what else is in its batch. A wide input is cut into parts, each with
+    scales of its own and a product of its own, which are added up.
     """
+
+    version = "w7a8-parts"
+    """Changes with every change of what the layer computes: part of a model's fingerprint."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        scales = weight.abs().amax(dim=1).clamp_min(1e-12) / 127.0
-        zeros = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch announces another home for these kernels
-            quantized = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
-        self._packed: Any = torch.ops.quantized.linear_prepack(quantized, None)
+        self._packed: list[Any] = []
+        self._parts = -(-weight.shape[1] // _PART_WIDTH)
+        for part in weight.chunk(self._parts, dim=1):
+            scales = part.abs().amax(dim=1).clamp_min(1e-12) / _LARGEST_WEIGHT
+            zeros = torch.zeros(len(part), dtype=torch.long)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch announces another home for these kernels
+                quantized = torch.quantize_per_channel(part.contiguous(), scales.double(), zeros, 0, torch.qint8)
+            self._packed.append(torch.ops.quantized.linear_prepack(quantized, None))
         self._bias = bias
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(..., in) float to (..., out) of the same dtype."""
-        rows = inputs.float()
-        largest = torch.linalg.vector_norm(rows, ord=float("inf"), dim=-1, keepdim=True).clamp_min_(1e-12)
-        result: Tensor = torch.ops.quantized.linear_dynamic(rows / largest, self._packed, True)
-        result = result.mul_(largest) if self._bias is None else torch.addcmul(self._bias, result, largest)
+        result = self._bias
+        for rows, packed in zip(inputs.float().chunk(self._parts, dim=-1), self._packed, strict=True):
+            largest = torch.linalg.vector_norm(rows, ord=float("inf"), dim=-1, keepdim=True).clamp_min_(1e-12)
+            product: Tensor = torch.ops.quantized.linear_dynamic(rows / largest, packed, False)
+            result = product.mul_(largest) if result is None else torch.addcmul(result, product, largest)
+        assert result is not None
         return result.to(inputs.dtype)
 
 

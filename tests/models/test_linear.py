@@ -57,3 +57,17 @@ def test_int8_is_near_and_one_row_does_not_blur_another() -> None:
     assert error(packed(loud)[1:], plain(loud)[1:]) < 0.04
     layer = Int8Linear(torch.randn(4, 8), None)
     assert layer(torch.zeros(2, 8)).abs().max() == 0
+
+
+def test_int8_never_saturates_and_an_outlier_blurs_its_own_part_alone() -> None:
+    # Sums of two products at their largest are what saturates in 16 bits.
+    loudest = Int8Linear(torch.ones(2, 256), None)
+    assert torch.allclose(loudest(torch.ones(1, 256)), torch.full((1, 2), 256.0), rtol=0.01)
+    assert torch.allclose(loudest(-torch.ones(1, 256)), torch.full((1, 2), -256.0), rtol=0.01)
+
+    wide = torch.randn(8, 4864, generator=torch.Generator().manual_seed(2))
+    inputs = torch.randn(3, 4864, generator=torch.Generator().manual_seed(3))
+    assert error(Int8Linear(wide, None)(inputs), inputs @ wide.T) < 0.03
+    inputs[:, 0] = 1e4
+    wide[:, :1216] = 0  # the outlier's own part
+    assert error(Int8Linear(wide, None)(inputs), inputs @ wide.T) < 0.03

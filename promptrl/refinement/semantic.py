@@ -72,6 +72,7 @@ class SemanticSettings(Settings):
     top_p: float = Field(0.95, gt=0, le=1)
     max_new_tokens: int = Field(160, ge=16)
     max_words: int = Field(90, ge=10)
+    least_share: float = Field(0.4, ge=0, le=1, description="least words of a rewrite, as a share of the original's")
     similarity_floor: float = Field(0.6, ge=-1, le=1, description="least cosine of rewrite and original prompt")
 
 
@@ -165,6 +166,8 @@ class Semantic:
             refused = "rewrite empty"
         elif rewrite.finish_reason == "length" or len(text.split()) > 2 * self.settings.max_words:
             refused = "rewrite longer than allowed"
+        elif len(text.split()) < self.settings.least_share * len(episode.original.instruction.split()):
+            refused = "rewrite dropped most of the words"
         elif lost := protected_spans(episode.original.instruction) - protected_spans(text):
             refused = f"rewrite dropped {', '.join(sorted(lost)[:3])}"
         elif text == parent.instruction.strip():

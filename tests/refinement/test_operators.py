@@ -51,6 +51,7 @@ def semantic(answer: str, **settings_: object) -> tuple[Semantic, ScriptedModel]
         ("```python\ndef f(x): return 2\n", "rewrite empty; prompt kept"),
         ("Find the biggest value of the list.", "rewrite dropped `xs`; prompt kept"),
         ("Find the biggest value of `xs`.", "rewrite changed nothing; prompt kept"),
+        ("Read `xs`.", "rewrite dropped most of the words; prompt kept"),
         (
             "Bananas grow in `xs` quite far away from any computer whatsoever, they say.",
             "rewrite drifted from the task",

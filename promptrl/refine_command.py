@@ -124,7 +124,8 @@ def run_command(session: Any, tasks: Sequence[Any], folder: Path, *, many: bool,
     kept = {t.task_id: found for t in tasks if (found := session.finished(t, folders[t.task_id])) is not None}
     left = [t for t in tasks if t.task_id not in kept]
     errors.print(
-        f"method: {session.choice.method} ({session.choice.reason}); at most {session.steps} steps"
+        f"method: {session.choice.method} ({session.choice.reason}); at most {session.steps} steps, "
+        "the first after the model is loaded"
         + (f"; {len(kept)} of {len(tasks)} tasks were finished before" if kept else ""),
         soft_wrap=True,
         markup=False,
@@ -163,7 +164,9 @@ def _write_report(folder: Path, folders: Sequence[Path]) -> None:
         found = read_result(place)
         records += [{**record, "episode": number} for record in (found["steps"] if found else [])]
     if records:
-        write_report(records, folder / "report.html", title=f"Refinement: {folder.name}")
+        names = {record["task_id"] for record in records}
+        title = names.pop() if len(names) == 1 else f"{len(names)} tasks"
+        write_report(records, folder / "report.html", title=f"Refinement: {title}")
 
 
 def _plain(name: str, sources: dict[str, Path | None]) -> str:

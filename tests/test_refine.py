@@ -140,14 +140,16 @@ def test_what_a_refinement_leaves_and_says(
     }
     assert (found["calls"], found["tokens_in"], found["tokens_out"]) == (6, 60, 30)
     assert found["caps"] == {"attempts": 10, "calls": None, "tokens": None, "seconds": None}
-    assert "<html" in (here / "out" / "report.html").read_text()
+    page = (here / "out" / "report.html").read_text()
+    assert "test_halving.py::test_half[xs2-0.0]" in page
+    assert "line 2: IndexError: list index out of range" in page
     out, err = capfd.readouterr()
     lines = err.strip().splitlines()
     assert lines[0].startswith("method: random-hybrid (no --method or --policy was given")
     assert lines[1:] == [
         "step 1/10  semantic  0/4 tests, best 0/4 tests",
-        "step 2/10  semantic  3/4 tests, best 3/4 tests",
-        "step 3/10  semantic  4/4 tests, best 4/4 tests",
+        "step 2/10  semantic  3/4 tests, best 3/4 tests; rewrite changed nothing; prompt kept",
+        "step 3/10  semantic  4/4 tests, best 4/4 tests; rewrite changed nothing; prompt kept",
     ]
     assert "4 of 4 tests pass at step 3 of 3; all tests pass" in out
     assert "[-Return-]{+Add+}" in out

@@ -219,7 +219,10 @@ def _grouped(records: Iterable[Record]) -> list[list[Record]]:
 
 
 def _step(record: Record, texts: _Texts) -> dict[str, Any]:
-    tests = [[outcome, len(list(same))] for outcome, same in groupby(record.get("tests") or ())]
+    # How each came out, how many in a row, and for tests of one's own the name and what was said.
+    tests: list[list[Any]] = [[outcome, len(list(same))] for outcome, same in groupby(record.get("tests") or ())]
+    if named := record.get("outcomes"):
+        tests = [[test["outcome"], 1, test["name"], test["detail"]] for test in named]
     code, answer = record.get("code"), record.get("answer")
     return {
         "step": record["step"],

@@ -60,6 +60,7 @@ class Lines(Progress):
             self._print(
                 f"step {step.index + 1}/{episode.horizon}  {step.action:<8}  "
                 f"{verdict.tests_passed}/{verdict.tests_total} tests{why}, {figures}"
+                + (f"; {step.note}" if step.note else "")
             )
 
     def ended(self, refinement: Refinement, folder: Path | None) -> None:
@@ -116,6 +117,8 @@ def print_result(refinement: Refinement, folder: Path, console: Console) -> None
         f"{refinement.calls} model calls, {refinement.tokens_in} tokens in, {refinement.tokens_out} out, "
         f"{refinement.seconds:.0f} s of model time"
     )
+    if refinement.stopped == "steps":
+        say("more --steps, another --seed or a larger --model may help; docs/refine.md says what else")
     say(f"written: {folder / 'best.py' if refinement.code is not None else folder}")
 
 

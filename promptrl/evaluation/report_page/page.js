@@ -165,12 +165,13 @@
   function drawTests(step) {
     const list = make("ul", { class: "tests" });
     let first = 1;
-    for (const [outcome, size] of step.tests) {
-      const which = size === 1 ? `test ${first}` : `tests ${first}–${first + size - 1}`;
+    for (const [outcome, size, name, detail] of step.tests) {
+      const which = name ? shown(name) : size === 1 ? `test ${first}` : `tests ${first}–${first + size - 1}`;
       const sign = outcome === "passed" ? "✓" : outcome === "not_run" ? "–" : "✗";
       list.append(
         make("li", { class: `outcome ${outcome === "passed" ? "passed" : outcome === "not_run" ? "left" : "failed"}` },
-          make("span", { "aria-hidden": "true" }, `${sign} `), `${which} `, shown(outcome.replace("_", " "))),
+          make("span", { "aria-hidden": "true" }, `${sign} `), `${which} `, shown(outcome.replace("_", " ")),
+          detail ? `: ${shown(detail)}` : ""),
       );
       first += size;
     }

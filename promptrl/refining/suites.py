@@ -11,7 +11,7 @@ from typing import Final
 
 from promptrl.errors import TaskError
 from promptrl.refining.stub import parse_python, read_text
-from promptrl.tasks.asserts import fault_of, statements_to_tests
+from promptrl.tasks.asserts import fault_of, says, statements_to_tests
 from promptrl.tasks.benchmark import RowError
 from promptrl.tasks.task import PytestFiles, Test
 
@@ -52,6 +52,8 @@ def read_asserts(paths: Sequence[Path], *, module: str | None, entry_point: str)
                 raise TaskError(f"{path}: {fault}")
         except RowError as error:
             raise TaskError(f"{path}: {error}") from error
+        if not says(source, entry_point):
+            raise TaskError(f"{path}: no test calls {entry_point!r}, the function to be written")
         tests += statements_to_tests(body, callee=entry_point)
     return tuple(tests)
 

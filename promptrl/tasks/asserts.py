@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import operator
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -296,6 +297,11 @@ def fault_of(source: str, *, callee: str) -> str | None:
         f"holds no assert that could fail because of what {callee!r} does; "
         "asserts in functions and classes count only where the test calls them"
     )
+
+
+def says(source: str, name: str) -> bool:
+    """Whether a text has a name as a word of its own; tests that never say the function's name call another one."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", source) is not None
 
 
 def parse_quietly(source: str) -> ast.Module | None:

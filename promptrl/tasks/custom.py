@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from promptrl.errors import TaskError
 from promptrl.settings import Settings
-from promptrl.tasks.asserts import count_whole, fault_of, parse_tests
+from promptrl.tasks.asserts import count_whole, fault_of, parse_tests, says
 from promptrl.tasks.benchmark import RowError, json_lines
 from promptrl.tasks.task import AssertTest, CallTest, Comparison, PytestTest, StdinTest, Style, Task, Test, TestSuite
 
@@ -98,6 +98,9 @@ class CustomTask(Settings):
         base = self._suite("base", "tests", self.tests)
         if base is None:
             raise RowError("no tests: 'tests' holds no assert")
+        texts = [case for case in self.tests if isinstance(case, str)]
+        if self.entry_point and texts and not any(says(text, self.entry_point) for text in [*texts, self.setup]):
+            raise RowError(f"key 'tests': no test calls {self.entry_point!r}, the entry_point")
         plus = self._suite("plus", "report_tests", self.report_tests)
         shown = base.tests[: self.show_tests]
         contract = self.contract.strip("\n") or "\n".join(_shown(test, self.entry_point) for test in shown)

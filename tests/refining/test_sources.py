@@ -184,6 +184,7 @@ def test_one_test_cannot_be_parted(judge: Judge, here: Path) -> None:
         ("assert not add(1, 1)\n", "every test passes on a function without a body"),
         ("X = 1\n", "holds no assert that could fail because of what 'add' does"),
         ("assert (add(1, 1) == 2, 'no')\n", "asserts a tuple"),
+        ("assert sum_up(1, 1) == 2\n", "no test calls 'add', the function to be written"),
     ],
 )
 def test_tests_that_cannot_be_used(judge: Judge, here: Path, tests: str, message: str) -> None:

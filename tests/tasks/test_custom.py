@@ -82,6 +82,7 @@ TASK = {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert a
         ({"prompt": None}, "key 'prompt': input should be a valid string"),
         ({"prompt": "  "}, "key 'prompt': string should have at least 1 character"),
         ({"tests": []}, "key 'tests': list should have at least 1 item"),
+        ({"tests": ["assert addition(1, 2) == 3"]}, "key 'tests': no test calls 'add', the entry_point"),
         ({"tests": ["# nothing"]}, "key 'tests', item 1: holds no assert that could fail"),
         ({"tests": ["def test():\n    assert add(1, 2) == 3"]}, "item 1: holds no assert that could fail because of"),
         ({"tests": ["class Test:\n    def test(self):\n        assert add(1, 2) == 3"]}, "item 1: holds no assert"),

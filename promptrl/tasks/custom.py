@@ -200,8 +200,9 @@ def _rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
     try:
         content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
+        hint = "; a text that holds ': ' needs quotes around it" if "mapping values" in str(error) else ""
         raise TaskError(
-            f"{path}: not valid {'JSON' if path.suffix == '.json' else 'YAML'} ({_one_line(error)})"
+            f"{path}: not valid {'JSON' if path.suffix == '.json' else 'YAML'} ({_one_line(error)}){hint}"
         ) from error
     if isinstance(content, dict) and set(content) == {"tasks"}:
         content = content["tasks"]

@@ -150,7 +150,7 @@ def test_the_line_of_a_mistake_counts_from_1(tmp_path: Path, name: str, text: st
         ("[]", "holds no tasks"),
         ("tasks: {a: 1}", "expected a list of tasks"),
         ("a: [", "not valid YAML"),
-        ("tests:\n  - assert f(1) == {1: 2}\n", r"a text that holds ': ' needs quotes around it"),
+        ("tests:\n  - assert f(1) == {1: 2, 2: 3}\n", "a text that holds ': ' needs quotes around it"),
         ("- 1", "task 1"),
         (yaml.safe_dump([TASK, TASK]), "task 2: key 'id': 'add' is already the id of task 1"),
     ],

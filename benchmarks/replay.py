@@ -9,6 +9,7 @@ start-up included. Nothing here is a score. The last line is one JSON object.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
@@ -25,11 +26,11 @@ ATTEMPTS = 5
 
 def main() -> None:
     from promptrl.assets import cache_dir
-    from tests.models.tiny import save_causal
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        model = save_causal(root / "tiny-random-weights", "qwen2")
+        tiny = importlib.import_module("tests.models.tiny")  # the unit tests' model
+        model = tiny.save_causal(root / "tiny-random-weights", "qwen2")
         cache = root / "cache"
         cache.mkdir()
         for name in ("models", "data", "expected"):  # what is fetched or computed once, and no answers or verdicts

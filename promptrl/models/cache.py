@@ -75,7 +75,7 @@ def _format(generation: Generation) -> bytes:
             "tokens_in": generation.tokens_in,
             "tokens_out": generation.tokens_out,
             "finish_reason": generation.finish_reason,
-            "seconds": round(generation.seconds, 4),
+            "seconds": generation.seconds,  # in full, so that a replay has the same records
         }
     ).encode()
 

@@ -354,11 +354,11 @@ def test_the_five_lines_of_the_documentation(
     root = Path(__file__).resolve().parent.parent
     code = re.search(r"```python\n(.*?)```", (root / "docs" / "refine.md").read_text(), re.DOTALL)
     assert code is not None
-    for name in ("ciphering.py", "test_ciphering.py", "conftest.py"):
+    for name in ("rotations.py", "test_rotations.py"):
         shutil.copy(root / "examples" / "refine" / name, here / name)
-    script(lambda n, request: "def shift_letters(text, by):\n    return text")
+    script(lambda n, request: "def is_rotation(first, second):\n    return first == second")
     exec(code.group(1), {})
-    assert capfd.readouterr().out.startswith("False steps def shift_letters(text, by):")
+    assert capfd.readouterr().out.startswith("False steps def is_rotation(first, second):")
 
 
 def test_the_choice_of_a_method(tmp_path: Path) -> None:

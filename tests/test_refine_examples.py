@@ -57,11 +57,11 @@ def test_there_is_an_example_of_each_form() -> None:
 
 
 def test_an_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (command,) = (command for command in COMMANDS if "sizes.py" in command)
+    (command,) = (command for command in COMMANDS if "rotations.py" in command)
     (found,) = run_examples([command], tmp_path, monkeypatch)
     assert (tmp_path / "refine" / "out-0" / "best_prompt.txt").read_text().strip()
     assert 0.0 <= found["steps"][found["best_step"]]["pass_rate"] <= 1.0
-    assert "def format_bytes(" in (tmp_path / "refine" / "out-0" / "best.py").read_text()
+    assert "def is_rotation(" in (tmp_path / "refine" / "out-0" / "best.py").read_text()
 
 
 @pytest.mark.slow

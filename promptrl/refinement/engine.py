@@ -49,6 +49,10 @@ class EpisodeSettings(Settings):
 class GenerationSettings(Settings):
     """How the code model is asked: its first answer to a prompt is greedy, further draws are sampled."""
 
+    greedy: Literal["every", "original"] = Field(
+        "original",
+        description="which prompts that actions lead to have a greedy first answer: every one, or the task's own alone",
+    )
     temperature: float = Field(0.8, ge=0)
     top_p: float = Field(0.95, gt=0, le=1)
     max_new_tokens: int = Field(512, ge=16)
@@ -172,7 +176,7 @@ class RefinementEngine:
     def attempt(self, episodes: Sequence[Episode], proposals: Sequence[Proposal]) -> list[Step]:
         """The second half of a step: code for each proposed prompt, and its verdict."""
         draws = [episode.draws[p.prompt.render()] for episode, p in zip(episodes, proposals, strict=True)]
-        requests = [self._request(e, p.prompt, d) for e, p, d in zip(episodes, proposals, draws, strict=True)]
+        requests = [self._request(e, p, d) for e, p, d in zip(episodes, proposals, draws, strict=True)]
         with self._timed("generation"):
             generations = self.coder.generate(requests)
         with self._timed("judging"):
@@ -271,15 +275,18 @@ class RefinementEngine:
         """One object per task, as the judge prepares a suite once."""
         return self._report_suites.setdefault(task.task_id, report_suite(task))
 
-    def _request(self, episode: Episode, prompt: Prompt, draw: int) -> GenerationRequest:
-        """The draw-th answer to a prompt: the first is greedy, the others are sampled."""
+    def _request(self, episode: Episode, proposal: Proposal, draw: int) -> GenerationRequest:
+        """The draw-th answer to a prompt: the first is greedy where the settings say so, the others are sampled."""
         settings = self.generation_settings
+        # What a method proposes by itself (EPiC, Reflexion) is answered greedily at first, as in its paper.
+        first_is_greedy = settings.greedy == "every" or proposal.action not in self.operators
+        greedy = draw == 0 and (first_is_greedy or proposal.prompt == episode.original)
         return self.request_format(
-            prompt.render(),
+            proposal.prompt.render(),
             stub=episode.task.stub,
             draw=draw,
             seed=self.seed,
-            temperature=settings.temperature if draw else 0.0,
+            temperature=0.0 if greedy else settings.temperature,
             top_p=settings.top_p,
             max_new_tokens=settings.max_new_tokens,
         )

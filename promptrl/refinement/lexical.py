@@ -35,8 +35,6 @@ from promptrl.settings import Settings
 
 # Two sentences say the same in other words when they share at least this part of their words.
 _ALIKE: Final = 0.5
-# A last line that is no prose: an item of a list, something indented, a row of a table, a formula.
-_ITEM = re.compile(r"\s|(?:[-*•'|]|\w{1,2}[.)])\s|.*[=|<>]")
 
 
 class LexicalSettings(Settings):
@@ -97,7 +95,7 @@ class Genome:
         head = "".join(before).rstrip() if last.endswith(":") else text
         tail = text[len(head) :]
         # Where the whole text is one such sentence, guidance comes first.
-        return f"{head}{_joint(head)}{' '.join(self.guidance)}{tail if head or not tail else ' ' + tail}"
+        return f"{head}{wording.joint(head)}{' '.join(self.guidance)}{tail if head or not tail else ' ' + tail}"
 
 
 class Lexical:
@@ -246,18 +244,6 @@ def _least_edit(episode: Episode) -> Proposal:
         if child not in known:
             return Proposal(episode.prompt.with_instruction(child), note="edit budget spent; least edit taken")
     return Proposal(episode.prompt, note="no new offspring found; prompt kept")
-
-
-def _joint(head: str) -> str:
-    """What stands between the task's text and the guidance: the full stop that is missing, and white space."""
-    if not head:
-        return ""
-    ended = head.rstrip("\"'”’)]`").endswith((".", "?", "!", ":", ";", "```"))
-    last = head[head.rfind("\n") + 1 :]
-    # After a sign, or an item of a list, a full stop could be read as a part of it ("replace spaces with -").
-    if ("\n" in head and _ITEM.match(last)) or not (ended or re.search(r"[\w\"'”’)\]`]\Z", head)):
-        return "\n\n"
-    return ("" if ended else ".") + ("\n" if "\n" in head else " ")
 
 
 def _alike(first: str, second: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from pydantic import Field
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
 from promptrl.refinement.episode import Episode, Proposal, failure_text
 from promptrl.refinement.prompt import Prompt, protected_spans
+from promptrl.refinement.wording import joint
 from promptrl.settings import Settings
 
 Feedback = Literal["none", "status", "failing_test"]
@@ -32,9 +33,13 @@ Task: {instruction}
 {contract}
 
 {outcome}"""
-_REWRITE = """Rewrite the description of the programming task below so that it is clearer and complete. Say what \
-goes in, what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no examples, at \
-most {words} words.
+_REWRITE = """A short description of a task often leaves open what the code has to do. Rewrite it so that nothing is \
+left open: say what goes in, what comes out and which special cases count. Keep the meaning, but use words of your \
+own. Plain sentences, no code, at most {words} words.
+
+For example, "Find the largest gap." with the line `assert largest_gap([1, 4, 2]) == 3` becomes: Write a function that \
+takes a list of numbers and returns the largest difference between two neighbours in it, whatever its sign, or 0 where \
+there are fewer than two numbers.
 
 Description: {instruction}
 
@@ -42,7 +47,10 @@ These lines belong to the task and stay as they are, do not repeat them:
 {contract}
 
 {outcome}{reflection}{kept}"""
-_PREFILL = "Description:"
+_LABELLED = "Description: "
+_CLARIFIES: Final = "In other words: "
+# A small model that is free to begin as it likes copies the description word by word in every third rewrite.
+_OPENINGS: Final[dict[str, str]] = {"function": "Write a function that takes", "stdin": "Write a program that reads"}
 
 _REWRITING = (
     r"(?:rewritten|improved|revised|updated|clearer)\s+(?:\w+\s+)?(?:task|description|instruction|version|prompt)"
@@ -74,6 +82,9 @@ class SemanticSettings(Settings):
     max_words: int = Field(90, ge=10)
     least_share: float = Field(0.4, ge=0, le=1, description="least words of a rewrite, as a share of the original's")
     similarity_floor: float = Field(0.6, ge=-1, le=1, description="least cosine of rewrite and original prompt")
+    place: Literal["after", "instead"] = Field(
+        "after", description="whether a rewrite follows the instruction as a clarification, or stands in its place"
+    )
 
 
 class Encoder(Protocol):
@@ -105,7 +116,9 @@ class Semantic:
                 reflections[index] = f"\nA reviewer noted: {' '.join(answer.text.split())}"
         rewrites = self.rewriter.generate(
             [
-                self._request(episode, _REWRITE, prefill=_PREFILL, reflection=reflection)
+                self._request(
+                    episode, _REWRITE, prefill=_LABELLED + _OPENINGS[episode.task.style], reflection=reflection
+                )
                 for episode, reflection in zip(episodes, reflections, strict=True)
             ]
         )
@@ -126,7 +139,7 @@ class Semantic:
     def _request(self, episode: Episode, template: str, *, prefill: str, reflection: str = "") -> GenerationRequest:
         spans = sorted(protected_spans(episode.original.instruction))
         text = template.format(
-            instruction=episode.prompt.instruction.strip(),
+            instruction=_unclarified(episode.prompt.instruction),
             contract=episode.prompt.contract.strip("\n"),
             outcome=self._outcome(episode),
             reflection=reflection,
@@ -159,20 +172,33 @@ class Semantic:
 
     def _read(self, episode: Episode, rewrite: Generation) -> tuple[Prompt, str | None]:
         """The prompt that a rewrite makes, or the present one with the reason why it makes none."""
-        parent = episode.prompt
-        text = clean_rewrite(rewrite.text)
+        parent, original = episode.prompt, episode.original.instruction
+        text, replaces = clean_rewrite(rewrite.text), self.settings.place == "instead"
+        # A sentence of its own comes from a model that began anew instead of going on from the opening.
+        if text and not (text[:1].isupper() and text[1:2].islower()):
+            text = f"{_OPENINGS[episode.task.style]} {text}"
         refused = None
         if not text:
             refused = "rewrite empty"
         elif rewrite.finish_reason == "length" or len(text.split()) > 2 * self.settings.max_words:
             refused = "rewrite longer than allowed"
-        elif len(text.split()) < self.settings.least_share * len(episode.original.instruction.split()):
+        elif replaces and len(text.split()) < self.settings.least_share * len(original.split()):
             refused = "rewrite dropped most of the words"
-        elif lost := protected_spans(episode.original.instruction) - protected_spans(text):
+        elif replaces and (lost := protected_spans(original) - protected_spans(text)):
             refused = f"rewrite dropped {', '.join(sorted(lost)[:3])}"
-        elif text == parent.instruction.strip():
+        elif text == _unclarified(parent.instruction):
             refused = "rewrite changed nothing"
-        return (parent, refused) if refused else (parent.with_instruction(text), None)
+        if refused:
+            return parent, refused
+        if not replaces:
+            before = _unclarified(parent.instruction)
+            text = f"{before}{joint(before)}{_CLARIFIES}{text[0].lower()}{text[1:]}"
+        return parent.with_instruction(text), None
+
+
+def _unclarified(instruction: str) -> str:
+    """An instruction without the clarification that an earlier rewrite added."""
+    return instruction.split(_CLARIFIES)[0].strip()
 
 
 def clean_rewrite(answer: str) -> str:

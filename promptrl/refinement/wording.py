@@ -97,6 +97,9 @@ _NO_END = re.compile(
     r"(?:\.[A-Za-z]*|\b(?:etc|vs|cf|resp|eg|ie|approx|fig)|(?:\A|\n)[ \t]*\(?\w{1,2})\Z", re.IGNORECASE
 )
 
+# A last line that is no prose: an item of a list, something indented, a row of a table, a formula.
+_ITEM = re.compile(r"\s|(?:[-*•'|]|\w{1,2}[.)])\s|.*[=|<>]")
+
 
 def places(text: str, rules: Sequence[Rule]) -> list[Place]:
     """Where the rules hold in `text`, first to last, nowhere in a protected span and nowhere twice."""
@@ -192,3 +195,15 @@ def _match_case(word: str, pattern: str) -> str:
     if pattern.isupper() and len(pattern) > 1:
         return word.upper()
     return word.capitalize() if pattern[:1].isupper() else word
+
+
+def joint(head: str) -> str:
+    """What stands between a task's text and what is added after it: the full stop that is missing, and white space."""
+    if not head:
+        return ""
+    ended = head.rstrip("\"'”’)]`").endswith((".", "?", "!", ":", ";", "```"))
+    last = head[head.rfind("\n") + 1 :]
+    # After a sign, or an item of a list, a full stop could be read as a part of it ("replace spaces with -").
+    if ("\n" in head and _ITEM.match(last)) or not (ended or re.search(r"[\w\"'”’)\]`]\Z", head)):
+        return "\n\n"
+    return ("" if ended else ".") + ("\n" if "\n" in head else " ")

@@ -16,6 +16,8 @@ from promptrl.envs import PromptRefinementEnv, PromptRefinementVectorEnv, SB3Vec
 from promptrl.errors import ConfigError, TaskError
 from promptrl.execution import Judge
 from promptrl.models.base import GenerationRequest
+from promptrl.refinement.engine import GenerationSettings
+from promptrl.refinement.operators import OperatorSettings
 from promptrl.refinement.state import StateName, state_size
 from tests.scripted import make_engine, make_task, number_of, right, wrong
 
@@ -207,7 +209,9 @@ def test_render_shows_diff_verdict_and_reward(judge: Judge) -> None:
     def rewrite(request: GenerationRequest) -> str:
         return " Slowly add 3 to the given value `x`. Return the result."
 
-    env = PromptRefinementEnv(make_engine(never, judge, rewrite=rewrite), TASKS, render_mode="ansi")
+    operators = OperatorSettings.model_validate({"semantic": {"place": "instead"}})
+    engine = make_engine(never, judge, rewrite=rewrite, operators=operators)
+    env = PromptRefinementEnv(engine, TASKS, render_mode="ansi")
     env.reset(seed=0, options={"task_id": "Scripted/3"})
     env.step(2)
     shown = env.render()
@@ -263,8 +267,10 @@ def test_state_dict_brings_back_running_episodes(judge: Judge) -> None:
             assert np.array_equal(ours, theirs)
 
 
-def test_the_nth_draw_of_a_prompt_is_the_nth_whatever_came_between(judge: Judge) -> None:
+@pytest.mark.parametrize(("greedy", "offspring"), [("original", 0.8), ("every", 0.0)])
+def test_the_nth_draw_of_a_prompt_is_the_nth_whatever_came_between(judge: Judge, greedy: str, offspring: float) -> None:
     engine = make_engine(never, judge, rewrite=lambda request: "", horizon=9)
+    engine.generation_settings = GenerationSettings.model_validate({"greedy": greedy})
     env = PromptRefinementEnv(engine, TASKS)
     env.reset(seed=0)
     # A refused rewrite keeps the prompt: its answer is that prompt's next draw.
@@ -275,7 +281,7 @@ def test_the_nth_draw_of_a_prompt_is_the_nth_whatever_came_between(judge: Judge)
     assert texts[0] == texts[1] == texts[2]
     assert texts[3] == texts[4] == texts[5] != texts[0]
     assert [request.draw for request in requests] == [0, 1, 2, 0, 1, 2]
-    assert [request.temperature for request in requests] == [0.0, 0.8, 0.8, 0.0, 0.8, 0.8]
+    assert [request.temperature for request in requests] == [0.0, 0.8, 0.8, offspring, 0.8, 0.8]
 
 
 def test_a_seed_makes_the_curriculum_start_anew(judge: Judge) -> None:

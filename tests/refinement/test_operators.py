@@ -41,7 +41,7 @@ def test_no_operator_in_any_order_changes_the_contract_or_protected_spans(
 
 def semantic(answer: str, **settings_: object) -> tuple[Semantic, ScriptedModel]:
     model = ScriptedModel(lambda request: answer)
-    return Semantic(model, HashingEncoder(), SemanticSettings.model_validate(settings_)), model
+    return Semantic(model, HashingEncoder(), SemanticSettings.model_validate({"place": "instead", **settings_})), model
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,34 @@ def test_good_rewrite_is_taken() -> None:
         None,
         proposal.rewrites,
     )
+
+
+def test_a_rewrite_goes_on_from_the_opening_that_the_model_was_given() -> None:
+    operator, model = semantic(" a list `xs` and returns the biggest value in it.", similarity_floor=-1.0)
+    (proposal,) = operator.propose([episode_of("Find the biggest value of `xs`.")])
+    assert model.requests[0].prefill == "Description: Write a function that takes"
+    assert proposal.prompt.instruction == "Write a function that takes a list `xs` and returns the biggest value in it."
+    assert proposal.note is None
+
+
+def test_a_rewrite_after_the_instruction_takes_the_place_of_the_one_before() -> None:
+    answers = iter((" a list `xs` and returns its biggest value.", " any list and returns one value.", ""))
+    operator, model = semantic("", place="after", similarity_floor=-1.0)
+    model.answer = lambda request: next(answers)
+    episode = episode_of("Find the biggest value of `xs`")
+    found = []
+    for _ in range(3):
+        (proposal,) = operator.propose([episode])
+        found.append((proposal.prompt.instruction, proposal.note))
+        episode.prompt = proposal.prompt
+    opening = "Find the biggest value of `xs`. In other words: write a function that takes "
+    second = opening + "any list and returns one value."
+    assert found == [
+        (opening + "a list `xs` and returns its biggest value.", None),
+        (second, None),
+        (second, "rewrite empty; prompt kept"),
+    ]
+    assert all("In other words" not in request.user for request in model.requests)
 
 
 @pytest.mark.parametrize(

@@ -11,51 +11,47 @@ from promptrl.refining import task_from_prompt, task_from_stub, tasks_from_file
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "refine"
 
-SHIFT = """\
-def shift_letters(text, by):
-    def shifted(letter):
-        if not letter.isalpha():
-            return letter
-        first = ord("A") if letter.isupper() else ord("a")
-        return chr((ord(letter) - first + by) % 26 + first)
-    return "".join(map(shifted, text))
+ROTATION = """\
+def is_rotation(first, second):
+    return len(first) == len(second) and second in first + first
 """
-SIZE = """\
-def format_bytes(count):
-    if count < 1024:
-        return f"{count} B"
-    for unit in ("KB", "MB", "GB"):
-        count /= 1024
-        if count < 1024 or unit == "GB":
-            return f"{count:.1f} {unit}"
+ISLANDS = """\
+def count_islands(values):
+    return sum(value == 1 and (index == 0 or values[index - 1] == 0) for index, value in enumerate(values))
 """
-FREQUENT = """\
-def most_frequent(values):
-    return min(values, key=lambda value: (-values.count(value), value))
+INTERVALS = """\
+def merge_intervals(intervals):
+    merged = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 """
-RUN = """\
-def longest_run(text):
-    runs = [(letter, len(list(group))) for letter, group in groupby(text)]
-    return max(runs, key=lambda run: run[1], default=("", 0))
+PREFIX = """\
+import os
+def common_prefix(words):
+    return "" if not words else os.path.commonprefix(words)
 """
 
 
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        ("ciphering", SHIFT, SHIFT.replace('ord("A") if letter.isupper() else ord("a")', 'ord("a")')),
-        ("sizes", SIZE, SIZE.replace(" B", "")),
-        ("most_frequent", FREQUENT, FREQUENT.replace(", value))", "))")),
-        ("longest_run", RUN, RUN.replace("text)]", "sorted(text))]")),
+        ("rotations", ROTATION, ROTATION.replace("len(first) == len(second) and ", "")),
+        ("islands", ISLANDS, ISLANDS.replace("index == 0 or ", "index and ")),
+        ("merge_intervals", INTERVALS, INTERVALS.replace("max(end, merged[-1][1])", "end")),
+        ("common_prefix", PREFIX, PREFIX.replace('"" if not words else ', "words[0] and ")),
     ],
 )
 def test_a_right_answer_passes(judge: Judge, name: str, right: str, wrong: str) -> None:
-    if name == "most_frequent":
-        (task,) = tasks_from_file(EXAMPLES / "most_frequent.yaml")
-    elif name == "longest_run":
-        task = task_from_prompt(EXAMPLES / f"{name}.txt", name, EXAMPLES / "asserts_for_runs.py", judge=judge)
+    if name == "merge_intervals":
+        (task,) = tasks_from_file(EXAMPLES / f"{name}.yaml")
+    elif name == "common_prefix":
+        task = task_from_prompt(EXAMPLES / f"{name}.txt", name, EXAMPLES / "asserts_for_prefix.py", judge=judge)
     else:
-        tests = "test_ciphering.py" if name == "ciphering" else "asserts_for_sizes.py"
+        tests = "test_rotations.py" if name == "rotations" else "asserts_for_islands.py"
         task = task_from_stub(EXAMPLES / f"{name}.py", EXAMPLES / tests, judge=judge)
     good, bad = judge.judge([Candidate(code, task, task.base) for code in (right, wrong)])
     assert good.pass_rate == 1.0

@@ -1,6 +1,0 @@
-import pytest
-
-
-@pytest.fixture
-def sentence():
-    return "Hello, World! 123"

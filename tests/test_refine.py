@@ -125,7 +125,9 @@ def test_what_a_refinement_leaves_and_says(
     assert (
         (here / "out" / "best_prompt.txt")
         .read_text()
-        .startswith("Add up the `xs` and halve the result.\n\ndef half(xs)")
+        .startswith(
+            "Return the sum of the `xs`, halved. In other words: add up the `xs` and halve the result.\n\ndef half("
+        )
     )
     found = result()
     assert (found["solved"], found["stopped"], found["best_step"], found["method"]) == (
@@ -152,7 +154,7 @@ def test_what_a_refinement_leaves_and_says(
         "step 3/10  semantic  4/4 tests, best 4/4 tests; rewrite changed nothing; prompt kept",
     ]
     assert "4 of 4 tests pass at step 3 of 3; all tests pass" in out
-    assert "[-Return-]{+Add+}" in out
+    assert "halved{+. In other words: add up the `xs` and halve the result+}." in out
     assert "written: out/best.py" in out
 
 

@@ -139,7 +139,7 @@ class Semantic:
     def _request(self, episode: Episode, template: str, *, prefill: str, reflection: str = "") -> GenerationRequest:
         spans = sorted(protected_spans(episode.original.instruction))
         text = template.format(
-            instruction=_unclarified(episode.prompt.instruction),
+            instruction=episode.prompt.instruction.strip(),
             contract=episode.prompt.contract.strip("\n"),
             outcome=self._outcome(episode),
             reflection=reflection,
@@ -177,6 +177,8 @@ class Semantic:
         # A sentence of its own comes from a model that began anew instead of going on from the opening.
         if text and not (text[:1].isupper() and text[1:2].islower()):
             text = f"{_OPENINGS[episode.task.style]} {text}"
+        before = _unclarified(parent.instruction)
+        new = text if replaces or not text else f"{before}{joint(before)}{_CLARIFIES}{text[0].lower()}{text[1:]}"
         refused = None
         if not text:
             refused = "rewrite empty"
@@ -186,14 +188,9 @@ class Semantic:
             refused = "rewrite dropped most of the words"
         elif replaces and (lost := protected_spans(original) - protected_spans(text)):
             refused = f"rewrite dropped {', '.join(sorted(lost)[:3])}"
-        elif text == _unclarified(parent.instruction):
+        elif text == before or new == parent.instruction.strip():
             refused = "rewrite changed nothing"
-        if refused:
-            return parent, refused
-        if not replaces:
-            before = _unclarified(parent.instruction)
-            text = f"{before}{joint(before)}{_CLARIFIES}{text[0].lower()}{text[1:]}"
-        return parent.with_instruction(text), None
+        return (parent, refused) if refused else (parent.with_instruction(new), None)
 
 
 def _unclarified(instruction: str) -> str:

@@ -12,6 +12,7 @@ import torch
 from promptrl.envs import PromptRefinementVectorEnv
 from promptrl.execution import Judge
 from promptrl.models.base import GenerationRequest
+from promptrl.refinement.operators import OperatorSettings
 from tests.scripted import make_engine, make_task, number_of, right, wrong
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plain_ppo.py"
@@ -33,7 +34,8 @@ def test_plain_ppo_learns(judge: Judge) -> None:
         return f" Add {number_of(request)} to the given value `x`. Return the result."
 
     tasks = [make_task(number) for number in range(1, 5)]
-    engine = make_engine(answer, judge, rewrite=rewrite, horizon=2)
+    operators = OperatorSettings.model_validate({"semantic": {"place": "instead"}})
+    engine = make_engine(answer, judge, rewrite=rewrite, operators=operators, horizon=2)
     envs = PromptRefinementVectorEnv(engine, tasks, num_envs=8)
     agent, means = plain_ppo.train(envs, updates=12, n_steps=4, seed=0)
     assert np.mean(means[-3:]) > np.mean(means[:3])

@@ -103,7 +103,8 @@ def test_a_rewrite_after_the_instruction_takes_the_place_of_the_one_before() -> 
         (second, None),
         (second, "rewrite empty; prompt kept"),
     ]
-    assert all("In other words" not in request.user for request in model.requests)
+    # Each rewrite is of the prompt as it was, the clarification before it included.
+    assert ["its biggest value" in request.user for request in model.requests] == [False, True, False]
 
 
 @pytest.mark.parametrize(

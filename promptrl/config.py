@@ -163,7 +163,13 @@ def load_config(name: str | Path, overrides: Sequence[str] = ()) -> Config:
         except yaml.YAMLError as error:
             raise ConfigError(f"--set {override!r} has a value that is not YAML ({_one_line(error)})") from error
         _set(values, key.strip().split("."), value, override)
-    return parse_config(values, str(name))
+    try:
+        return parse_config(values, str(name))
+    except ConfigError as error:
+        invalid = error.__cause__
+        if isinstance(invalid, ValidationError) and (culprit := _culprit(invalid, overrides)):
+            raise ConfigError(f"--set {culprit!r}: {_explain(invalid)}") from invalid
+        raise
 
 
 def parse_config(values: Mapping[str, Any], source: str = "the configuration") -> Config:
@@ -235,6 +241,13 @@ def _set(values: dict[str, Any], keys: Sequence[str], value: Any, override: str)
             raise ConfigError(f"--set {override!r}: {key!r} has no keys below it")
         values = values[key]
     values[keys[-1]] = value
+
+
+def _culprit(error: ValidationError, overrides: Sequence[str]) -> str | None:
+    """The last override of the key that a validation's first error is about."""
+    location = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
+    about = [o for o in overrides if location and f"{location}.".startswith(f"{o.partition('=')[0].strip()}.")]
+    return about[-1] if about else None
 
 
 def _explain(error: ValidationError) -> str:

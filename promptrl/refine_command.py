@@ -132,7 +132,11 @@ def run_command(session: Any, tasks: Sequence[Any], folder: Path, *, many: bool,
     )
     with lines(errors, many=many) as progress:
         progress.expect(len(tasks) if many else session.steps, len(kept))
-        results = session.run(left, folders=folders, progress=progress) if left else []
+        try:
+            results = session.run(left, folders=folders, progress=progress) if left else []
+        except KeyboardInterrupt:
+            errors.print("stopped by Ctrl-C before the first step; nothing was written", markup=False)
+            raise
     interrupted = any(result.stopped == "interrupted" for result in results)
     rows = [
         summary_row(found, folders[t.task_id]) for t in tasks if (found := read_result(folders[t.task_id])) is not None
@@ -151,6 +155,7 @@ def run_command(session: Any, tasks: Sequence[Any], folder: Path, *, many: bool,
     if report:
         _write_report(folder, [folders[t.task_id] for t in tasks])
     if interrupted:
+        errors.print(f"--resume --output {folder} goes on", soft_wrap=True, markup=False)
         return 130
     return 0 if len(rows) == len(tasks) and all(row["solved"] for row in rows) else 1
 

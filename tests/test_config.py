@@ -137,3 +137,19 @@ def test_bad_files_and_overrides(tmp_path: Path) -> None:
         load_config("x" * 300)
     with pytest.raises(ConfigError, match="'seed' has no keys below it"):
         load_config(CONFIGS / "base.yaml", ["seed.x=1"])
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("ppo.n_stepz=3", "--set 'ppo.n_stepz=3': unknown key 'ppo.n_stepz', did you mean 'n_steps'?"),
+        (
+            "environment.reward=best",
+            "--set 'environment.reward=best': environment.reward is 'best': input should be 'shaped' or 'binary'",
+        ),
+    ],
+)
+def test_a_bad_override_is_what_the_error_names(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config("base.yaml", ["seed=1", override])
+    assert str(error.value) == said

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from promptrl.errors import TaskError
-from promptrl.execution.extraction import extract_code
+from promptrl.execution.extraction import ExtractedCode, extract_code
 from promptrl.execution.judge import Candidate
 from promptrl.execution.kept_verdicts import JudgeLike
 from promptrl.execution.verdict import Verdict
@@ -123,7 +123,7 @@ class RefinementEngine:
         self.seed = seed
         self.seconds: dict[str, float] = defaultdict(float)
         self._reward = REWARDS[episode.reward]
-        self._codes: Recent[tuple[str, str], str | None] = Recent(_REMEMBERED)
+        self._codes: Recent[tuple[str, str], ExtractedCode] = Recent(_REMEMBERED)
         self._verdicts: Recent[tuple[str, str, str | None], Verdict] = Recent(_REMEMBERED)
         self._reward_suites: dict[str, TestSuite] = {}
         self._report_suites: dict[str, TestSuite] = {}
@@ -181,11 +181,16 @@ class RefinementEngine:
             generations = self.coder.generate(requests)
         with self._timed("judging"):
             # What the answer was made to start with (an opened fence, or the stub) is part of the code.
-            codes = [
+            extracted = [
                 self._extract(request.prefill + generation.text, episode.task)
                 for episode, request, generation in zip(episodes, requests, generations, strict=True)
             ]
+            codes = [found.code for found in extracted]
             verdicts = self._judge([Candidate(c, e.task, e.suite) for e, c in zip(episodes, codes, strict=True)])
+            verdicts = [
+                verdict if found.error is None else replace(verdict, error=found.error)  # why there is no code
+                for verdict, found in zip(verdicts, extracted, strict=True)
+            ]
         steps = []
         for episode, proposal, draw, generation, code, verdict in zip(
             episodes, proposals, draws, generations, codes, verdicts, strict=True
@@ -253,13 +258,13 @@ class RefinementEngine:
                 )
         return ordered
 
-    def _extract(self, answer: str, task: Task) -> str | None:
+    def _extract(self, answer: str, task: Task) -> ExtractedCode:
         """The code in an answer; the same answer to the same task is looked at once."""
         key = (task.task_id, answer)
         if key not in self._codes:
             self._codes[key] = extract_code(
                 answer, entry_point=task.entry_point, stub=task.stub, kept_names=task.kept_names
-            ).code
+            )
         return self._codes[key]
 
     def _judge(self, candidates: Sequence[Candidate]) -> list[Verdict]:

@@ -33,13 +33,9 @@ Task: {instruction}
 {contract}
 
 {outcome}"""
-_REWRITE = """A short description of a task often leaves open what the code has to do. Rewrite it so that nothing is \
-left open: say what goes in, what comes out and which special cases count. Keep the meaning, but use words of your \
-own. Plain sentences, no code, at most {words} words.
-
-For example, "Find the largest gap." with the line `assert largest_gap([1, 4, 2]) == 3` becomes: Write a function that \
-takes a list of numbers and returns the largest difference between two neighbours in it, whatever its sign, or 0 where \
-there are fewer than two numbers.
+_REWRITE = """Rewrite the description of the programming task below in words of your own, so that nothing is left \
+open: what goes in, what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no \
+examples, at most {words} words.
 
 Description: {instruction}
 
@@ -47,6 +43,7 @@ These lines belong to the task and stay as they are, do not repeat them:
 {contract}
 
 {outcome}{reflection}{kept}"""
+# No example of a rewrite stands in it: a small model wrote the example's task into seven rewrites of eleven.
 _LABELLED = "Description: "
 _CLARIFIES: Final = "In other words: "
 # A small model that is free to begin as it likes copies the description word by word in every third rewrite.

@@ -103,6 +103,8 @@ def print_result(refinement: Refinement, folder: Path, console: Console) -> None
         return
     step = (refinement.best_step or 0) + 1
     say(f"{_score(refinement.tests)} tests pass at step {step} of {len(refinement.steps)}; {why_stopped(refinement)}")
+    if not refinement.tests.passed:
+        say("no step passed a test: the first is kept, and its code is no better than the others'")
     for report in refinement.tests.tests:
         if report.outcome != "passed":
             say(f"  {report.name}: {report.outcome}" + (f": {report.detail}" if report.detail else ""))

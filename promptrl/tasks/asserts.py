@@ -293,6 +293,10 @@ def fault_of(source: str, *, callee: str) -> str | None:
         return "asserts a tuple, which is always true; leave out the brackets around condition and message"
     if tests:
         return None
+    if not source.strip():
+        return "holds no test"
+    if not re.search(rf"\b{re.escape(callee)}\b", source):
+        return f"never calls {callee!r}"
     return (
         f"holds no assert that could fail because of what {callee!r} does; "
         "asserts in functions and classes count only where the test calls them"

@@ -44,6 +44,13 @@ These lines belong to the task and stay as they are, do not repeat them:
 
 {outcome}{reflection}{kept}"""
 # No example of a rewrite stands in it: a small model wrote the example's task into seven rewrites of eleven.
+# Parts of the request above that a small model writes into its answer, in small letters.
+_REQUEST: Final = (
+    "these lines belong to the task",
+    "keep the meaning. ",
+    "plain sentences, no code",
+    "keep exactly as here",
+)
 _LABELLED = "Description: "
 _CLARIFIES: Final = "In other words: "
 # A small model that is free to begin as it likes copies the description word by word in every third rewrite.
@@ -185,6 +192,8 @@ class Semantic:
             refused = "rewrite dropped most of the words"
         elif replaces and (lost := protected_spans(original) - protected_spans(text)):
             refused = f"rewrite dropped {', '.join(sorted(lost)[:3])}"
+        elif any(phrase in text.lower() for phrase in _REQUEST):
+            refused = "rewrite repeats the request"
         elif text == before or new == parent.instruction.strip():
             refused = "rewrite changed nothing"
         return (parent, refused) if refused else (parent.with_instruction(new), None)

@@ -52,6 +52,7 @@ def semantic(answer: str, **settings_: object) -> tuple[Semantic, ScriptedModel]
         ("Find the biggest value of the list.", "rewrite dropped `xs`; prompt kept"),
         ("Find the biggest value of `xs`.", "rewrite changed nothing; prompt kept"),
         ("Read `xs`.", "rewrite dropped most of the words; prompt kept"),
+        ("Find the top of `xs`. Keep exactly as here: `xs`.", "rewrite repeats the request; prompt kept"),
         (
             "Bananas grow in `xs` quite far away from any computer whatsoever, they say.",
             "rewrite drifted from the task",

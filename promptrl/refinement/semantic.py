@@ -33,6 +33,7 @@ Task: {instruction}
 {contract}
 
 {outcome}"""
+# It holds no example: a small model wrote the example's task into seven rewrites of eleven.
 _REWRITE = """Rewrite the description of the programming task below in words of your own, so that nothing is left \
 open: what goes in, what comes out and which special cases count. Keep the meaning. Plain sentences, no code, no \
 examples, at most {words} words.
@@ -43,7 +44,6 @@ These lines belong to the task and stay as they are, do not repeat them:
 {contract}
 
 {outcome}{reflection}{kept}"""
-# No example of a rewrite stands in it: a small model wrote the example's task into seven rewrites of eleven.
 # Parts of the request above that a small model writes into its answer, in small letters.
 _REQUEST: Final = (
     "these lines belong to the task",

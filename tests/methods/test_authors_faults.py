@@ -83,4 +83,4 @@ def test_an_answer_without_code_is_no_prompt_for_one(judge: Judge, tmp_path: Pat
     method = make_method("direct", MethodContext(engine.actions, 0))
     evaluate(method, engine, [make_task(1)], tmp_path / "r.jsonl", seed=0)
     (record,) = read_records(tmp_path / "r.jsonl")
-    assert (record["code"], record["status"], record["error"]) == (None, "error", "no code found in the answer")
+    assert (record["code"], record["status"], record["error"]) == (None, "error", "no code found: the answer is empty")

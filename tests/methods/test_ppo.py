@@ -39,7 +39,7 @@ SMALL = PPOSettings(total_timesteps=64, n_envs=4, n_steps=4, batch_size=8, n_epo
 def only_rewritten(request: GenerationRequest) -> str:
     """Right if and only if the prompt is the rewriting model's: `semantic` solves at once, nothing else ever does."""
     number = number_of(request)
-    return right(number) if "Add the number to" in request.user else wrong(number)
+    return right(number) if "add the number to" in request.user.lower() else wrong(number)
 
 
 def make_env(judge: Judge, n_envs: int = 4, **settings: object) -> PromptRefinementVectorEnv:

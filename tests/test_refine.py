@@ -228,7 +228,26 @@ def test_ctrl_c_keeps_the_best_so_far(
     assert refine(*STUB_AND_TESTS, "--method", "repeat-direct") == 130
     assert (here / "out" / "best.py").read_text() == NEARLY + "\n"
     assert (result()["stopped"], len(result()["steps"])) == ("interrupted", 2)
-    assert "stopped by Ctrl-C" in capfd.readouterr().out
+    shown = capfd.readouterr()
+    assert "stopped by Ctrl-C" in shown.out
+    assert "--resume --output out goes on" in shown.err
+
+
+def test_ctrl_c_before_the_first_step_says_that_nothing_was_written(
+    here: Path,
+    script: Callable[[Answer], ScriptedModel],
+    refine: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def load(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    script(lambda n, request: RIGHT)
+    monkeypatch.setattr("promptrl.refining.session.make_method", load)
+    assert refine(*STUB_AND_TESTS, "--method", "repeat-direct") == 130
+    assert "stopped by Ctrl-C before the first step; nothing was written" in capfd.readouterr().err
+    assert not (here / "out").exists()
 
 
 def test_a_text_and_a_task_file(

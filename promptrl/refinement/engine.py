@@ -47,7 +47,7 @@ class EpisodeSettings(Settings):
 
 
 class GenerationSettings(Settings):
-    """How the code model is asked: its first answer to a prompt is greedy, further draws are sampled."""
+    """How the code model is asked: its first answer to the task's own prompt is greedy, further draws are sampled."""
 
     greedy: Literal["every", "original"] = Field(
         "original",

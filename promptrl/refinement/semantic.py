@@ -1,8 +1,9 @@
 """`semantic`: a pretrained instruct model reflects on what happened and rewrites the instruction.
 
-The contract is shown to the model as context and is never its to change; what comes back is cleaned of
-chatter, code and quotes, and is refused, with the reason in the proposal's note, when it is empty, too
-long, loses a protected span, or drifts from the task. Feedback comes from the reward tests alone.
+The contract is shown to the model as context and is never its to change. What comes back is cleaned of
+chatter, code and quotes, and follows the instruction as a clarification or stands in its place. It is refused,
+with the reason in the proposal's note, when it is empty, too long, drifts from the task or, in the instruction's
+place, loses a protected span. Feedback comes from the reward tests alone.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class Semantic:
         # A sentence of its own comes from a model that began anew instead of going on from the opening.
         if text and not (text[:1].isupper() and text[1:2].islower()):
             text = f"{_OPENINGS[episode.task.style]} {text}"
-        before = _unclarified(parent.instruction)
+        before = _unclarified(parent.instruction, original)
         new = text if replaces or not text else f"{before}{joint(before)}{_CLARIFIES}{text[0].lower()}{text[1:]}"
         refused = None
         if not text:
@@ -199,9 +200,9 @@ class Semantic:
         return (parent, refused) if refused else (parent.with_instruction(new), None)
 
 
-def _unclarified(instruction: str) -> str:
-    """An instruction without the clarification that an earlier rewrite added."""
-    return instruction.split(_CLARIFIES)[0].strip()
+def _unclarified(instruction: str, original: str) -> str:
+    """An instruction without the clarification that an earlier rewrite added; the task may use its words, too."""
+    return _CLARIFIES.join(instruction.split(_CLARIFIES)[: original.count(_CLARIFIES) + 1]).strip()
 
 
 def clean_rewrite(answer: str) -> str:

@@ -108,6 +108,16 @@ def test_a_rewrite_after_the_instruction_takes_the_place_of_the_one_before() -> 
     assert ["its biggest value" in request.user for request in model.requests] == [False, True, False]
 
 
+def test_a_task_that_says_in_other_words_itself_loses_nothing() -> None:
+    operator, _ = semantic(" a list.", place="after", similarity_floor=-1.0)
+    episode = episode_of("Sort `xs`. In other words: put the least first.")
+    for _ in range(2):
+        (proposal,) = operator.propose([episode])
+        episode.prompt = proposal.prompt
+    told = "Sort `xs`. In other words: put the least first. In other words: write a function that takes a list."
+    assert episode.prompt.instruction == told
+
+
 @pytest.mark.parametrize(
     ("feedback", "shown", "hidden"),
     [

@@ -23,7 +23,7 @@ from rich.table import Table
 from statsmodels.stats.proportion import proportion_confint
 
 from promptrl.config import load_config
-from promptrl.methods.base import task_rng
+from promptrl.refinement.episode import task_rng
 from promptrl.tasks.task import Task
 from promptrl.workbench import Workbench
 

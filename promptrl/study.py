@@ -1,17 +1,19 @@
-"""Several runs of one experiment as one thing: seeds, protocols and rewards, each in a run folder of its own.
+"""Several runs of one experiment as one thing: seeds, protocols, rewards and states, each in a run folder of its own.
 
 A study's folder holds `study.json` and, per protocol, `<protocol>/<reward>-seed<k>/` with a trained agent and its
-evaluation, and `<protocol>/baselines-seed<k>/` with the methods that learn nothing, which no reward changes. Each is an
-ordinary run folder. What is finished is recognised and never run again, what was interrupted is gone on with, and more
-seeds, protocols, rewards or methods may be added later.
+evaluation, and `<protocol>/baselines-seed<k>/` with the methods that learn nothing, which no reward changes. The agent
+of a richer state than the prompt lies in `<protocol>/<reward>-<state>-seed<k>/`. Each is an ordinary run folder. What
+is finished is recognised and never run again, what was interrupted is gone on with, and more seeds, protocols, rewards,
+states or methods may be added later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,13 +40,14 @@ STUDY_FILE: Final = "study.json"
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study; `reward` is None where no reward changes it."""
+    """One run of a study; `reward` and `state` are None where they change nothing."""
 
     path: Path
     protocol: str
     reward: str | None
     seed: int
     config: Config
+    state: str | None = None
 
     @property
     def purpose(self) -> dict[str, str]:
@@ -71,7 +74,7 @@ class PlannedRun:
 
 
 class Study:
-    """The runs of a configuration over seeds, protocols and rewards.
+    """The runs of a configuration over seeds, protocols, rewards and states.
 
     Args:
         config: what each run does but for these; its section `study` gives the lists that are unset here.
@@ -79,6 +82,7 @@ class Study:
         seeds: distinct.
         protocols: of `paper` and `held_out`.
         rewards: of `shaped` and `binary`.
+        states: of those of `promptrl.refinement.state`.
         make_workbench: makes the parts of the first run; the others share them where they can.
 
     Raises:
@@ -93,9 +97,10 @@ class Study:
         seeds: Sequence[int] | None = None,
         protocols: Sequence[str] | None = None,
         rewards: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
         make_workbench: Callable[[Config], Workbench] = Workbench,
     ) -> None:
-        given = {"seeds": seeds, "protocols": protocols, "rewards": rewards}
+        given = {"seeds": seeds, "protocols": protocols, "rewards": rewards, "states": states}
         lists = {**config.study.model_dump(), **{name: value for name, value in given.items() if value is not None}}
         checked = parse_config({**config.model_dump(mode="json"), "study": lists}, "the study").study
         self.config = config
@@ -103,6 +108,7 @@ class Study:
         self.seeds = checked.seeds or (config.seed,)
         self.protocols = checked.protocols or (config.environment.protocol,)
         self.rewards = checked.rewards or (config.environment.reward,)
+        self.states = checked.states or (config.environment.state,)
         self._make_workbench = make_workbench
 
     def runs(self) -> list[PlannedRun]:
@@ -115,13 +121,13 @@ class Study:
                 own = [m for m in methods if m not in TRAINED and (m not in SEEDLESS or seed == self.seeds[0])]
                 path = folder / f"baselines-seed{seed}"
                 if own := [*_stored_methods(path), *(m for m in own if m not in _stored_methods(path))]:
-                    planned.append(PlannedRun(path, protocol, None, seed, self._config(protocol, None, seed, own)))
+                    planned.append(PlannedRun(path, protocol, None, seed, self._config(protocol, seed, own)))
             trained = [m for m in methods if m in TRAINED]
-            for reward in self.rewards if trained else ():
-                for seed in self.seeds:
-                    path = folder / f"{reward}-seed{seed}"
-                    config = self._config(protocol, reward, seed, trained)
-                    planned.append(PlannedRun(path, protocol, reward, seed, config))
+            for reward, state, seed in product(self.rewards, self.states, self.seeds) if trained else ():
+                # The method's own state needs no name, so that a richer one may come later.
+                path = folder / (f"{reward}-seed{seed}" if state == "prompt" else f"{reward}-{state}-seed{seed}")
+                config = self._config(protocol, seed, trained, {"reward": reward, "state": state})
+                planned.append(PlannedRun(path, protocol, reward, seed, config, state))
         return planned
 
     def run(
@@ -165,15 +171,15 @@ class Study:
             workbench.close()
         return [run.path for run in runs]
 
-    def _config(self, protocol: str, reward: str | None, seed: int, methods: Sequence[str]) -> Config:
+    def _config(
+        self, protocol: str, seed: int, methods: Sequence[str], training: Mapping[str, str] | None = None
+    ) -> Config:
         values = self.config.model_dump(mode="json")
-        environment = {**values["environment"], "protocol": protocol}
-        if reward is not None:
-            environment["reward"] = reward
+        environment = {**values["environment"], "protocol": protocol, **(training or {})}
         evaluation = {**values["evaluation"], "methods": list(methods)}
         # Without the study's own lists, which may grow later and change nothing in this run; nor does PPO's part change
         # what the methods do that learn nothing.
-        neutral: dict[str, Any] = {"study": {}} if reward is not None else {"study": {}, "ppo": {}}
+        neutral: dict[str, Any] = {"study": {}} if training else {"study": {}, "ppo": {}}
         changed = {"seed": seed, "environment": environment, "evaluation": evaluation, **neutral}
         return parse_config({**values, **changed}, "the study")
 
@@ -191,6 +197,7 @@ class Study:
             "seeds": list(self.seeds),
             "protocols": list(self.protocols),
             "rewards": list(self.rewards),
+            "states": list(self.states),
             "methods": list(self.config.evaluation.methods),
         }
         try:
@@ -242,6 +249,7 @@ def run_seeds(
         seeds=seeds,
         protocols=[environment.protocol],
         rewards=[environment.reward],
+        states=[environment.state],
         make_workbench=make_workbench,
     )
     study.run(resume=resume, console=console, go_on=f"--resume --output {output}")

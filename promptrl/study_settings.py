@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from promptrl.refinement.engine import TestProtocol
 from promptrl.refinement.reward import RewardName
+from promptrl.refinement.state import StateName
 from promptrl.settings import Settings
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -19,8 +20,9 @@ class StudySettings(Settings):
     seeds: tuple[Seed, ...] | None = Field(None, description="the configuration's seed where unset")
     protocols: tuple[TestProtocol, ...] | None = Field(None, description="environment.protocol where unset")
     rewards: tuple[RewardName, ...] | None = Field(None, description="environment.reward where unset")
+    states: tuple[StateName, ...] | None = Field(None, description="environment.state where unset")
 
-    @field_validator("seeds", "protocols", "rewards")
+    @field_validator("seeds", "protocols", "rewards", "states")
     @classmethod
     def _distinct(cls, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         if values is not None and (not values or len(set(values)) != len(values)):

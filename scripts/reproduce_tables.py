@@ -21,10 +21,13 @@ def reproduce(
     from promptrl.study import Study
 
     folder = output or RUNS_DIR / f"{settings.name}-study"
-    run_dirs = Study(settings, folder).run()
+    study = Study(settings, folder)
+    run_dirs = study.run()
+    from promptrl.ablation import write_learning_curves
     from promptrl.evaluation.comparison import compare
 
     compare(run_dirs, folder / "tables")
+    write_learning_curves(study.runs(), folder / "tables")
 
 
 if __name__ == "__main__":

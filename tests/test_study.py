@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from promptrl.ablation import TRAINING_LABEL, VALIDATION_LABEL, ablate_reward, learning_curves
+from promptrl.ablation import TRAINING_LABEL, VALIDATION_LABEL, ablate_reward, learning_curves, write_learning_curves
 from promptrl.config import Config, load_config
 from promptrl.errors import ConfigError, RunError
 from promptrl.evaluation.comparison import build_comparison
@@ -44,6 +45,10 @@ def test_the_plan_of_a_study(tmp_path: Path) -> None:
         **{f"{protocol}/baselines-seed1": own for protocol in study.protocols},
         **{f"{p}/{r}-seed{s}": ("ppo",) for p in study.protocols for r in study.rewards for s in (0, 1)},
     }
+    states = [("prompt", "shaped-seed0"), ("prompt+progress", "shaped-prompt+progress-seed0")]
+    richer = [run for run in Study(config, tmp_path, seeds=[0], states=[s for s, _ in states]).runs() if run.state]
+    assert [(run.state, run.path.name) for run in richer if run.path.name.startswith("shaped")] == 2 * states
+    assert all(run.config.environment.state == run.state for run in richer)
     for run in study.runs():
         assert run.path.parent.name == run.config.environment.protocol == run.protocol
         assert run.path.name.endswith(f"seed{run.config.seed}")
@@ -65,6 +70,8 @@ def test_defaults_and_refusals(tmp_path: Path) -> None:
         Study(small_config(), tmp_path, seeds=[1, 1])
     with pytest.raises(ConfigError, match=r"study\.rewards\.0 is 'big'"):
         Study(small_config(), tmp_path, rewards=["big"])
+    with pytest.raises(ConfigError, match=r"study\.states\.0 is 'all'"):
+        Study(small_config(), tmp_path, states=["all"])
     (tmp_path / "letter.txt").write_text("mine")
     with pytest.raises(RunError, match="exists and holds no study"):
         study.run(console=quiet())
@@ -217,6 +224,14 @@ def test_the_ablation_of_the_reward(judge: Judge, tmp_path: Path) -> None:
     curves = learning_curves(study.runs())
     assert set(curves) == {TRAINING_LABEL, VALIDATION_LABEL}
     assert [len(own) for own in curves[VALIDATION_LABEL].values()] == [1, 1]
+    richer = [replace(run, state=state) for run in study.runs() for state in ("prompt", "prompt+progress")]
+    assert list(learning_curves(richer)[VALIDATION_LABEL])[:2] == [
+        *("shaped reward, prompt", "shaped reward, prompt+progress"),
+    ]
+    written = write_learning_curves(study.runs(), tmp_path)
+    assert [path.name for path in written] == ["learning_curves_held_out.png"]
+    assert written[0].read_bytes().startswith(b"\x89PNG")
+    assert "protocol held_out" in written[0].with_suffix(".svg").read_text()
     steps = pd.read_csv(folder / "steps_to_threshold.csv")
     assert len(steps) == 2 * 2 * 2
     assert (steps["reached"] <= steps["seeds"]).all()

@@ -10,7 +10,7 @@ import numpy as np
 from promptrl.envs.task_order import TaskOrder, TaskStatistics
 from promptrl.errors import ConfigError
 from promptrl.refinement.engine import RefinementEngine
-from promptrl.refinement.episode import Episode, Proposal, Step
+from promptrl.refinement.episode import Episode, Proposal, Step, task_rng
 from promptrl.tasks.task import Task
 
 _RESET_OPTIONS = ("task_id", "reset_mask")
@@ -19,8 +19,9 @@ _RESET_OPTIONS = ("task_id", "reset_mask")
 class Slot:
     """Holds the running episode of one (sub-)environment and knows which task comes next.
 
-    All randomness comes from the generator given to `seed`: first the order of the tasks, then one fresh
-    generator per episode, so that an episode's draws do not depend on how long the ones before it were.
+    The randomness of the order of the tasks, then one number per episode, comes from the generator given to `seed`, so
+    that an episode's draws do not depend on how long the ones before it were. The number seeds the episode's own
+    generator, or with `variants` picks one of so many that depend on the engine's seed and the task alone.
     """
 
     def __init__(
@@ -43,7 +44,11 @@ class Slot:
     def begin(self, task_id: str | None = None) -> Episode:
         """Start the next task's episode, or that of the named task (which leaves the order as it is)."""
         task = self.order.next() if task_id is None else self.order.by_id(task_id)
-        self.episode = self.engine.start(task, np.random.default_rng(int(self.rng.integers(2**63))))
+        number, variants = int(self.rng.integers(2**63)), self.engine.episode_settings.variants
+        own = np.random.default_rng(number)
+        if variants is not None:
+            own = task_rng(self.engine.seed, task.task_id, f"variant {number % variants}")
+        self.episode = self.engine.start(task, own)
         return self.episode
 
     def stepped(self) -> None:

@@ -49,7 +49,8 @@ _NO_VARIANT: Final = (
 """Keys that may differ between the seeds of one method, or are what blocks are made by."""
 
 _TRAINING: Final = (
-    *("ppo.*", "environment.reward", "environment.state", "environment.task_order", "evaluation.deterministic"),
+    *("ppo.*", "environment.reward", "environment.state", "environment.task_order", "environment.variants"),
+    "evaluation.deterministic",
     *("split.n_train", "split.n_validation", "split.seed", "split.near_copy_threshold"),
 )
 """Keys that change nothing for a method that is not trained."""

@@ -13,10 +13,10 @@ from promptrl.errors import RunError
 from promptrl.evaluation.metrics import strict_pass_at_1
 from promptrl.evaluation.outcomes import task_outcomes
 from promptrl.evaluation.records import Record, RecordFile, read_records, step_record
-from promptrl.methods.base import Method, task_rng
+from promptrl.methods.base import Method
 from promptrl.refinement.budget import Budget, Cap, Ledger, MeteredModel
 from promptrl.refinement.engine import RefinementEngine
-from promptrl.refinement.episode import Episode, Proposal
+from promptrl.refinement.episode import Episode, Proposal, task_rng
 from promptrl.refinement.state import StateName, observe, state_size
 from promptrl.tasks.task import Task
 

@@ -6,7 +6,6 @@ the entry-point group `promptrl.methods`. docs/methods.md shows one.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -101,11 +100,6 @@ class MethodContext:
                 f"the method needs the action {name!r}; environment.actions has {', '.join(self.actions)}"
             )
         return self.actions.index(name)
-
-
-def task_rng(seed: int, task_id: str, purpose: str = "") -> np.random.Generator:
-    """A generator that depends on the seed and the task alone, so that the order of tasks changes nothing."""
-    return np.random.default_rng([seed, zlib.crc32(task_id.encode()), zlib.crc32(purpose.encode())])
 
 
 def available_methods() -> dict[str, EntryPoint]:

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptrl.errors import ConfigError
-from promptrl.methods.base import MethodContext, task_rng
+from promptrl.methods.base import MethodContext
 from promptrl.methods.rewriting import rewritten
 from promptrl.models.base import Generation, GenerationRequest
 from promptrl.refinement import wording
-from promptrl.refinement.episode import Episode, Proposal
+from promptrl.refinement.episode import Episode, Proposal, task_rng
 from promptrl.refinement.lexical import WordVectors
 from promptrl.refinement.prompt import Prompt, protected_spans
 

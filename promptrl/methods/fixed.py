@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from promptrl.methods.base import MethodContext, task_rng
-from promptrl.refinement.episode import Episode
+from promptrl.methods.base import MethodContext
+from promptrl.refinement.episode import Episode, task_rng
 
 
 class Direct:

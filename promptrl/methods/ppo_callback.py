@@ -16,7 +16,6 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 from promptrl.envs.vector_env import PromptRefinementVectorEnv
-from promptrl.methods.base import task_rng
 from promptrl.methods.ppo_state import (
     CHECKPOINT,
     StateHook,
@@ -27,7 +26,7 @@ from promptrl.methods.ppo_state import (
 )
 from promptrl.methods.settings import PPOSettings
 from promptrl.methods.validation import BEST_AGENT, ValidationHistory, Validator
-from promptrl.refinement.episode import Episode
+from promptrl.refinement.episode import Episode, task_rng
 
 ProgressHook = Callable[[int, int, dict[str, float]], None]
 

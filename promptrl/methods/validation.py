@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from promptrl.atomic import write_atomically
 from promptrl.errors import RunError
-from promptrl.methods.base import task_rng
 from promptrl.refinement.engine import RefinementEngine
-from promptrl.refinement.episode import Episode
+from promptrl.refinement.episode import Episode, task_rng
 from promptrl.refinement.state import StateName, observe
 from promptrl.tasks.task import Task
 

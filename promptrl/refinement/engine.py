@@ -44,6 +44,12 @@ class EpisodeSettings(Settings):
     reward: RewardName = "shaped"
     protocol: TestProtocol = "paper"
     population_size: int = Field(6, ge=2, description="prompts kept per episode for the lexical operator's parents")
+    variants: int | None = Field(
+        None,
+        ge=1,
+        description="random streams per training task that episodes choose from, so that what a model answered to an "
+        "earlier one comes from the cache; a fresh stream for each episode where unset",
+    )
 
 
 class GenerationSettings(Settings):

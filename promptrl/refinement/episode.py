@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,11 @@ _REPR = reprlib.Repr()
 _REPR.maxlevel = 4
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 12
 _REPR.maxstring, _REPR.maxlong = 80, 40
+
+
+def task_rng(seed: int, task_id: str, purpose: str = "") -> np.random.Generator:
+    """A generator that depends on the seed and the task alone, so that the order of tasks changes nothing."""
+    return np.random.default_rng([seed, zlib.crc32(task_id.encode()), zlib.crc32(purpose.encode())])
 
 
 @dataclass(frozen=True, slots=True)

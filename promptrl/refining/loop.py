@@ -9,11 +9,11 @@ from typing import Final, Literal, Protocol
 
 from promptrl.errors import RunError
 from promptrl.execution import Candidate, Verdict
-from promptrl.methods.base import Method, task_rng
+from promptrl.methods.base import Method
 from promptrl.models.base import Generation
 from promptrl.refinement.budget import Budget, Cap, Ledger, MeteredModel
 from promptrl.refinement.engine import RefinementEngine
-from promptrl.refinement.episode import Episode, Proposal, Step
+from promptrl.refinement.episode import Episode, Proposal, Step, task_rng
 from promptrl.refinement.semantic import Semantic
 from promptrl.refinement.state import StateName, observe
 from promptrl.tasks.task import Task

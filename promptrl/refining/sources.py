@@ -13,7 +13,7 @@ from promptrl.errors import TaskError
 from promptrl.execution import Candidate, Judge, Outcome, TestResult
 from promptrl.execution.sandbox.pytests import EXPECTED_FAILURE, SKIPPED
 from promptrl.execution.source import bound_names
-from promptrl.methods.base import task_rng
+from promptrl.refinement.episode import task_rng
 from promptrl.refining.stub import parse_python, read_stub, read_text
 from promptrl.refining.suites import needs_pytest, read_asserts, read_pytest
 from promptrl.tasks import load_benchmark

@@ -251,6 +251,28 @@ def test_the_curriculum_prefers_tasks_neither_always_nor_never_solved(judge: Jud
     assert restored.state_dict() == state
 
 
+def test_variants_make_a_task_s_episodes_repeat(judge: Judge) -> None:
+    def prompts(variants: int | None) -> dict[str, set[str]]:
+        engine = make_engine(never, judge, horizon=2)
+        engine.episode_settings = engine.episode_settings.model_copy(update={"variants": variants})
+        env = PromptRefinementVectorEnv(engine, TASKS, num_envs=2)
+        env.reset(seed=0)
+        found: dict[str, set[str]] = {task.task_id: set() for task in TASKS}
+        for _ in range(16 * len(TASKS)):
+            env.step(np.array([1, 1]))
+            for slot in env.slots:
+                assert slot.episode is not None
+                if slot.episode.steps:
+                    found[slot.episode.task.task_id].add(slot.episode.steps[0].prompt.instruction)
+        return found
+
+    once, twice, fresh = prompts(1), prompts(2), prompts(None)
+    assert {len(own) for own in once.values()} == {1}
+    assert max(len(own) for own in twice.values()) == 2
+    assert all(own <= other for own, other in zip(once.values(), twice.values(), strict=True))
+    assert max(len(own) for own in fresh.values()) > 2
+
+
 def test_state_dict_brings_back_running_episodes(judge: Judge) -> None:
     def make() -> PromptRefinementVectorEnv:
         return PromptRefinementVectorEnv(make_engine(even_tasks, judge, horizon=4), TASKS, num_envs=3)

@@ -18,13 +18,14 @@ from promptrl.errors import ModelError
 
 # Halves hold weights that came from bfloat16 exactly, but for the tiniest, which are rounded by up to this much.
 _HALF_LOSS = 2.0**-24
-# The kernels add products of bytes in pairs, into 16 bits that saturate: 255 * 64 * 2 is the most that fits. So one
-# side has to do with 7 bits; weights lose less by it than inputs, which have outliers.
-_LARGEST_WEIGHT = 63.0
-# Inputs wider than this are cut into parts of their own scales, so that an outlier blurs its own part alone.
-_PART_WIDTH = 1536
+# The kernels add products of bytes in pairs, into 16 bits that saturate: 255 times two weights of one sign fits while
+# these add up to 128. Rounding may bring half a step to each.
+_LARGEST_PAIR = 127.0
+# Inputs wider than twice this are cut into parts of their own scales, so that an outlier blurs its own part alone.
+_PART_WIDTH = 608
 # Names of sibling layers that are always given the same input, in the architectures of transformers.
-_SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+_ATTENTION = ("q_proj", "k_proj", "v_proj")
+_SIBLINGS = (_ATTENTION, ("gate_proj", "up_proj"))
 
 
 class HalfLinear(nn.Module):
@@ -41,7 +42,7 @@ class HalfLinear(nn.Module):
 
 
 class Int8Linear(nn.Module):
-    """A linear layer with 7-bit weights, one scale per output, and inputs brought to 8 bits at each call.
+    """A linear layer with 8-bit weights, one scale per output, and inputs brought to 8 bits at each call.
 
     Each row of the input is divided by its largest value first and multiplied back after. Without this the kernel
     would take one scale for the whole batch, so that one outlier (the first token of a text has huge ones) would blur
@@ -49,15 +50,16 @@ class Int8Linear(nn.Module):
     scales of its own and a product of its own, which are added up.
     """
 
-    version = "w7a8-parts"
+    version = "w8a8-pairs"
     """Changes with every change of what the layer computes: part of a model's fingerprint."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self._packed: list[Any] = []
-        self._parts = -(-weight.shape[1] // _PART_WIDTH)
+        width = weight.shape[1]
+        self._parts = -(-width // _PART_WIDTH) if width > 2 * _PART_WIDTH else 1
         for part in weight.chunk(self._parts, dim=1):
-            scales = part.abs().amax(dim=1).clamp_min(1e-12) / _LARGEST_WEIGHT
+            scales = _largest_pair(part).clamp_min(1e-12) / _LARGEST_PAIR
             zeros = torch.zeros(len(part), dtype=torch.long)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch announces another home for these kernels
@@ -74,6 +76,12 @@ class Int8Linear(nn.Module):
             result = product.mul_(largest) if result is None else torch.addcmul(result, product, largest)
         assert result is not None
         return result.to(inputs.dtype)
+
+
+def _largest_pair(weight: Tensor) -> Tensor:
+    """Per row the largest sum of two neighbouring weights of one sign, or one alone: what bounds the kernels' sums."""
+    pairs = nn.functional.pad(weight, (0, weight.shape[1] % 2)).reshape(len(weight), -1, 2)
+    return torch.maximum(pairs.clamp_min(0).sum(-1), -pairs.clamp_max(0).sum(-1)).amax(dim=1)
 
 
 class _Joined:
@@ -118,7 +126,9 @@ def can_pack() -> bool:
 def pack_linears(model: nn.Module, *, int8: bool) -> int:
     """Put packed layers in the place of a model's linear ones; how many were.
 
-    In half precision a layer whose weights would lose by it stays as it is.
+    In half precision a layer whose weights would lose by it stays as it is. With 8 bits the layers that attention is
+    made from are halves all the same, where those hold them: a third of what 8 bits cost in accuracy comes from them,
+    and a fourteenth of the arithmetic.
 
     Raises:
         ModelError: If 8 bits are asked for and the kernels are missing.
@@ -136,7 +146,9 @@ def pack_linears(model: nn.Module, *, int8: bool) -> int:
         for names in _SIBLINGS:
             siblings = [linears[name] for name in names if name in linears]
             if len(siblings) == len(names) and len({sibling.bias is None for sibling in siblings}) == 1:
-                joined = _Joined(_pack(packer, siblings), [sibling.out_features for sibling in siblings])
+                halves = names == _ATTENTION and all(_fits_halves(sibling.weight) for sibling in siblings)
+                own = HalfLinear if halves else packer
+                joined = _Joined(_pack(own, siblings), [sibling.out_features for sibling in siblings])
                 for index, name in enumerate(names):
                     setattr(parent, name, _Part(joined, index))
                     del linears[name]

@@ -65,9 +65,15 @@ def test_int8_never_saturates_and_an_outlier_blurs_its_own_part_alone() -> None:
     assert torch.allclose(loudest(torch.ones(1, 256)), torch.full((1, 2), 256.0), rtol=0.01)
     assert torch.allclose(loudest(-torch.ones(1, 256)), torch.full((1, 2), -256.0), rtol=0.01)
 
+    # Weights as large as they may be for their neighbours, the inputs at their largest: sums that just fit.
+    weights = torch.rand(16, 63, generator=torch.Generator().manual_seed(4)) ** 4
+    for sign in (1.0, -1.0):
+        sums = Int8Linear(weights, None)(sign * torch.ones(1, 63))
+        assert torch.allclose(sums, sign * weights.sum(1)[None], rtol=0.03)
+
     wide = torch.randn(8, 4864, generator=torch.Generator().manual_seed(2))
     inputs = torch.randn(3, 4864, generator=torch.Generator().manual_seed(3))
     assert error(Int8Linear(wide, None)(inputs), inputs @ wide.T) < 0.03
     inputs[:, 0] = 1e4
-    wide[:, :1216] = 0  # the outlier's own part
+    wide[:, :608] = 0  # the outlier's own part
     assert error(Int8Linear(wide, None)(inputs), inputs @ wide.T) < 0.03

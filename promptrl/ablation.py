@@ -87,33 +87,17 @@ def ablate_reward(
 
 
 def learning_curves(runs: Sequence[PlannedRun]) -> dict[str, dict[str, list[Curve]]]:
-    """Per score (training, and validation where it ran) and kind of agent a curve per seed.
-
-    Agents go by their reward, and by their state too where there are several.
-    """
+    """Per score (training, and validation where it ran) and reward a curve per seed."""
     trained = [run for run in runs if run.reward is not None]
-    several = len({run.state for run in trained}) > 1
     panels: dict[str, dict[str, list[Curve]]] = {TRAINING_LABEL: {}, VALIDATION_LABEL: {}}
     for run in trained:
-        kind = f"{run.reward} reward" + (f", {run.state}" if several else "")
+        reward = f"{run.reward} reward"
         records = read_records(run.path / "train.jsonl")
-        panels[TRAINING_LABEL].setdefault(kind, []).append(solved_curve(records))
+        panels[TRAINING_LABEL].setdefault(reward, []).append(solved_curve(records))
         if (run.path / VALIDATION_FILE).exists():
             results = read_validation(run.path / VALIDATION_FILE)
-            panels[VALIDATION_LABEL].setdefault(kind, []).append(validation_curve(results))
+            panels[VALIDATION_LABEL].setdefault(reward, []).append(validation_curve(results))
     return {label: variants for label, variants in panels.items() if variants}
-
-
-def write_learning_curves(runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
-    """`learning_curves_<protocol>.png` and `.svg` for each protocol under which agents were trained."""
-    written = []
-    for protocol in dict.fromkeys(run.protocol for run in runs if run.reward is not None):
-        own = [run for run in runs if run.protocol == protocol]
-        path = folder / f"learning_curves_{protocol}.png"
-        title = f"{own[0].config.benchmark}, protocol {protocol}, mean over seeds and 95 % t interval"
-        plot_learning_curves(learning_curves(own), path, title=title)
-        written.append(path)
-    return written
 
 
 def threshold_table(curves: dict[str, dict[str, list[Curve]]], thresholds: Sequence[float]) -> pd.DataFrame:

@@ -21,13 +21,10 @@ def reproduce(
     from promptrl.study import Study
 
     folder = output or RUNS_DIR / f"{settings.name}-study"
-    study = Study(settings, folder)
-    run_dirs = study.run()
-    from promptrl.ablation import write_learning_curves
+    run_dirs = Study(settings, folder).run()
     from promptrl.evaluation.comparison import compare
 
     compare(run_dirs, folder / "tables")
-    write_learning_curves(study.runs(), folder / "tables")
 
 
 if __name__ == "__main__":

@@ -199,13 +199,14 @@ def compare(run_dirs: Sequence[Path], output: Path, formats: Sequence[str] = FOR
 
     Args:
         run_dirs: folders made by `promptrl train` or `promptrl evaluate`.
-        output: a folder for `table.*`, `pairs.*`, `comparison.json` and the pictures; files of these names are
-            written anew.
+        output: a folder for `table.*`, `pairs.*`, `actions.*`, `comparison.json` and the pictures; files of these
+            names are written anew.
         formats: of the tables, among `md`, `csv` and `tex`.
 
     Raises:
         RunError: when runs cannot be compared, or `output` is a run folder or cannot be written.
     """
+    from promptrl.evaluation.action_tables import actions_table
     from promptrl.evaluation.comparison_tables import pairs_table, table
     from promptrl.evaluation.figures import write_figures
 
@@ -216,7 +217,7 @@ def compare(run_dirs: Sequence[Path], output: Path, formats: Sequence[str] = FOR
     try:
         output.mkdir(parents=True, exist_ok=True)
         for fmt in formats:
-            for name, make in (("table", table), ("pairs", pairs_table)):
+            for name, make in (("table", table), ("pairs", pairs_table), ("actions", actions_table)):
                 _write(output / f"{name}.{fmt}", make(comparison, fmt))
         _write(output / "comparison.json", json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n")
         write_figures(comparison, output)

@@ -2,61 +2,47 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-import pandas as pd
-
-from promptrl.errors import RunError
 from promptrl.evaluation.comparison import Block, Comparison, Entry, Pair
+from promptrl.evaluation.grids import (
+    DASH,
+    Cell,
+    Grid,
+    csv_text,
+    interval_text,
+    number_text,
+    p_value_text,
+    percent_text,
+    ratio_text,
+    render,
+    signed_text,
+)
 from promptrl.evaluation.run_folders import TRAINED
 from promptrl.evaluation.statistics import CONFIDENCE, EXACT_BELOW, RESAMPLES, Interval
 
 _MARKS: Final = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-_DASH: Final = "–"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What stands in one place of a table; how it is marked up depends on the format."""
-
-    text: str
-    bold: bool = False
-    mark: str = ""
 
 
 Row = TypeVar("Row", Entry, Pair)
 Column = tuple[str, Callable[[Row], Cell]]
 
 
-@dataclass(frozen=True)
-class Grid:
-    """One table: a heading, columns (the first is text, the others are numbers), rows and a caption."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    caption: str
-    label: str
-
-
 def table(comparison: Comparison, fmt: str) -> str:
     """The main table: methods by blocks, with scores, intervals and costs."""
     if fmt == "csv":
-        return _csv([_entry_row(block, entry) for block in comparison.blocks for entry in block.entries])
+        return csv_text([_entry_row(block, entry) for block in comparison.blocks for entry in block.entries])
     grids = [grid for block in comparison.blocks for grid in _main_grids(block, apart=fmt == "tex")]
-    return _render([*_summary_grids(comparison), *grids, *_overall_grids(comparison)], fmt)
+    return render([*_summary_grids(comparison), *grids, *_overall_grids(comparison)], fmt)
 
 
 def pairs_table(comparison: Comparison, fmt: str) -> str:
     """McNemar's test and the differences for every pair of methods."""
     if fmt == "csv":
         rows = [row for block in comparison.blocks for pair in block.pairs for row in _pair_rows(block, pair)]
-        return _csv(rows, _PAIR_COLUMNS)
-    return _render([grid for block in comparison.blocks for grid in _pairs_grids(block, apart=fmt == "tex")], fmt)
+        return csv_text(rows, _PAIR_COLUMNS)
+    return render([grid for block in comparison.blocks for grid in _pairs_grids(block, apart=fmt == "tex")], fmt)
 
 
 def _main_grids(block: Block, *, apart: bool) -> list[Grid]:
@@ -67,27 +53,27 @@ def _main_grids(block: Block, *, apart: bool) -> list[Grid]:
     best_soft = _best(entry.soft for entry in block.entries)
 
     def number(value: Callable[[Entry], float | None], digits: int = 0) -> Callable[[Entry], Cell]:
-        return lambda entry: Cell(_number(value(entry), digits))
+        return lambda entry: Cell(number_text(value(entry), digits))
 
     first: list[Column[Entry]] = [("method", lambda e: Cell(e.label)), ("n", lambda e: Cell(str(e.n)))]
     scores: list[Column[Entry]] = [
         ("solved", lambda e: Cell(", ".join(map(str, e.solved)))),
         (
             "Strict Pass@1 %",
-            lambda e: Cell(_percent(e.strict), e.strict >= best_strict, _mark(block.p_against_reference(e.label))),
+            lambda e: Cell(percent_text(e.strict), e.strict >= best_strict, _mark(block.p_against_reference(e.label))),
         ),
-        ("95 %", lambda e: Cell(_interval(e.strict_interval))),
-        ("Soft Pass@1 %", lambda e: Cell(_percent(e.soft), e.soft >= best_soft)),
-        ("95 %", lambda e: Cell(_interval(e.soft_interval))),
+        ("95 %", lambda e: Cell(interval_text(e.strict_interval))),
+        ("Soft Pass@1 %", lambda e: Cell(percent_text(e.soft), e.soft >= best_soft)),
+        ("95 %", lambda e: Cell(interval_text(e.soft_interval))),
     ]
     if several:
         scores += [
-            ("IQM Strict %", lambda e: Cell(_percent(e.strict_iqm))),
-            ("over seeds 95 %", lambda e: Cell(_interval(e.strict_iqm_interval))),
-            ("IQM Soft %", lambda e: Cell(_percent(e.soft_iqm))),
-            ("over seeds 95 %", lambda e: Cell(_interval(e.soft_iqm_interval))),
+            ("IQM Strict %", lambda e: Cell(percent_text(e.strict_iqm))),
+            ("over seeds 95 %", lambda e: Cell(interval_text(e.strict_iqm_interval))),
+            ("IQM Soft %", lambda e: Cell(percent_text(e.soft_iqm))),
+            ("over seeds 95 %", lambda e: Cell(interval_text(e.soft_iqm_interval))),
         ]
-    scores += [("misled %", lambda e: Cell(_percent(e.misled)))]
+    scores += [("misled %", lambda e: Cell(percent_text(e.misled)))]
     costs: list[Column[Entry]] = [("capped", number(lambda e: e.capped))] if capped else []
     costs += [
         ("attempts", number(lambda e: e.attempts)),
@@ -168,7 +154,7 @@ def _summary_grids(comparison: Comparison) -> list[Grid]:
         for block in comparison.blocks:
             entry = next((entry for entry in block.entries if entry.label == label), None)
             best = _best(entry.strict for entry in block.entries)
-            text = f"{_percent(entry.strict)} / {_percent(entry.soft)}" if entry else _DASH
+            text = f"{percent_text(entry.strict)} / {percent_text(entry.soft)}" if entry else DASH
             mark = _mark(block.p_against_reference(label)) if entry else ""
             cells.append(Cell(text, entry is not None and entry.strict >= best, mark))
         rows.append(tuple(cells))
@@ -197,10 +183,10 @@ def _overall_grids(comparison: Comparison) -> list[Grid]:
                     Cell(row.protocol),
                     Cell(str(row.blocks)),
                     Cell(str(row.seeds)),
-                    Cell(_percent(row.strict_iqm)),
-                    Cell(_interval(row.strict_interval)),
-                    Cell(_percent(row.soft_iqm)),
-                    Cell(_interval(row.soft_interval)),
+                    Cell(percent_text(row.strict_iqm)),
+                    Cell(interval_text(row.strict_interval)),
+                    Cell(percent_text(row.soft_iqm)),
+                    Cell(interval_text(row.soft_interval)),
                 )
                 for row in comparison.overall
             ),
@@ -221,16 +207,16 @@ def _pairs_grids(block: Block, *, apart: bool) -> list[Grid]:
         ("only first", lambda p: Cell(str(p.test.only_first))),
         ("only second", lambda p: Cell(str(p.test.only_second))),
         ("test", lambda p: Cell(p.test.test)),
-        ("p", lambda p: Cell(_p(p.test.p_value))),
-        ("p (Holm)", lambda p: Cell(_p(p.p_holm), bold=p.p_holm < 0.05)),
-        ("odds ratio", lambda p: Cell(_ratio(p.test.odds_ratio))),
-        ("Cohen's g", lambda p: Cell(_signed(p.test.cohens_g, 2))),
+        ("p", lambda p: Cell(p_value_text(p.test.p_value))),
+        ("p (Holm)", lambda p: Cell(p_value_text(p.p_holm), bold=p.p_holm < 0.05)),
+        ("odds ratio", lambda p: Cell(ratio_text(p.test.odds_ratio))),
+        ("Cohen's g", lambda p: Cell(signed_text(p.test.cohens_g, 2))),
     ]
     differences: list[Column[Pair]] = [
-        ("Δ Strict, points", lambda p: Cell(_signed(100 * p.strict_difference, 2))),
-        ("95 %", lambda p: Cell(_interval(p.strict_interval))),
-        ("Δ Soft, points", lambda p: Cell(_signed(100 * p.soft_difference, 2))),
-        ("95 %", lambda p: Cell(_interval(p.soft_interval))),
+        ("Δ Strict, points", lambda p: Cell(signed_text(100 * p.strict_difference, 2))),
+        ("95 %", lambda p: Cell(interval_text(p.strict_interval))),
+        ("Δ Soft, points", lambda p: Cell(signed_text(100 * p.soft_difference, 2))),
+        ("95 %", lambda p: Cell(interval_text(p.soft_interval))),
     ]
     on = f"on the same {len(block.task_ids)} tasks ({block.key})"
     tested = (
@@ -346,123 +332,10 @@ def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
     return {f"{name}_low": interval.low if interval else None, f"{name}_high": interval.high if interval else None}
 
 
-def _csv(rows: Sequence[dict[str, object]], columns: Sequence[str] | None = None) -> str:
-    return str(pd.DataFrame(rows, columns=list(columns) if columns else None).to_csv(index=False, lineterminator="\n"))
-
-
-def _render(grids: Sequence[Grid], fmt: str) -> str:
-    makers = {"md": _markdown, "tex": _latex}
-    if fmt not in makers:
-        raise RunError(f"format {fmt!r} is unknown; allowed are md, csv, tex")
-    return "\n".join(makers[fmt](grid, heading=len(grids) > 1) for grid in grids)
-
-
-def _markdown(grid: Grid, *, heading: bool) -> str:
-    def cell(value: Cell) -> str:
-        text = escape_markdown(value.text)
-        return (f"**{text}**" if value.bold else text) + value.mark.replace("*", "\\*")
-
-    lines = [f"## {escape_markdown(grid.title)}", ""] if heading else []
-    lines += [
-        "| " + " | ".join(map(escape_markdown, grid.columns)) + " |",
-        "| --- |" + " ---: |" * (len(grid.columns) - 1),
-    ]
-    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in grid.rows]
-    return "\n".join([*lines, "", escape_markdown(grid.caption), ""])
-
-
-_MARKUP: Final = re.compile(
-    r"[|*`]|\\(?=[^\w\s])|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)"  # a_b and p < 0.05 are no markup
-)
-
-
-def escape_markdown(text: str) -> str:
-    """A text such that Markdown shows it as it is, in one line and within one cell of a table."""
-    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
-
-
-def _latex(grid: Grid, *, heading: bool) -> str:
-    def cell(value: Cell) -> str:
-        text = escape_latex(value.text)
-        return (f"\\textbf{{{text}}}" if value.bold else text) + (f"$^{{{value.mark}}}$" if value.mark else "")
-
-    lines = [
-        "\\begin{table*}[t]",
-        "  \\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
-        f"  \\caption{{{escape_latex(grid.caption)}}}",
-        f"  \\label{{{grid.label}}}",
-        f"  \\begin{{tabular}}{{l{'r' * (len(grid.columns) - 1)}}}",
-        "    \\toprule",
-        "    " + " & ".join(map(escape_latex, grid.columns)) + " \\\\",
-        "    \\midrule",
-        # Between \\ and a star or a bracket LaTeX needs something, or takes them for its own.
-        *(
-            "    " + ("{}" if row[0].text[:1] in "*[" else "") + " & ".join(map(cell, row)) + " \\\\"
-            for row in grid.rows
-        ),
-        "    \\bottomrule",
-        "  \\end{tabular}",
-        "\\end{table*}",
-    ]
-    return "\n".join([*lines, ""])
-
-
-_LATEX: Final = {
-    **{char: f"\\{char}" for char in "&%$#_{}"},
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "|": "\\textbar{}",
-    "`": "\\textasciigrave{}",
-    "<": "$<$",
-    ">": "$>$",
-    "Δ": "$\\Delta$",
-    "∞": "$\\infty$",
-    "−": "$-$",
-    "–": "--",
-}
-
-
-def escape_latex(text: str) -> str:
-    """A text such that LaTeX prints it as it is."""
-    return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))
-
-
 def _mark(p_value: float | None) -> str:
     return "" if p_value is None else next((mark for bound, mark in _MARKS if p_value < bound), "")
-
-
-def _percent(value: float | None) -> str:
-    return _DASH if value is None else f"{100 * value:.2f}"
-
-
-def _interval(interval: Interval | None) -> str:
-    if interval is None:
-        return _DASH
-    low, high = (_minus(f"{round(100 * end, 1) + 0.0:.1f}") for end in (interval.low, interval.high))  # + 0.0: no −0.0
-    return f"[{low}, {high}]"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return _DASH if value is None else f"{value:.{digits}f}"
 
 
 def _best(scores: Iterable[float]) -> float:
     """The least that counts as the highest: sums in another order differ in their last digits."""
     return max(scores) - 1e-9
-
-
-def _p(value: float) -> str:
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _ratio(value: float) -> str:
-    return _DASH if math.isnan(value) else "∞" if math.isinf(value) else f"{value:.2f}"
-
-
-def _signed(value: float, digits: int) -> str:
-    return _DASH if math.isnan(value) else _minus(f"{round(value, digits) + 0.0:+.{digits}f}")  # + 0.0: no −0.00
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")

@@ -17,11 +17,14 @@ from typer.testing import CliRunner
 
 from promptrl.cli import app
 from promptrl.errors import RunError
+from promptrl.evaluation.action_tables import action_effects, actions_table
 from promptrl.evaluation.comparison import Comparison, build_comparison, compare
-from promptrl.evaluation.comparison_tables import escape_latex, pairs_table, table
+from promptrl.evaluation.comparison_tables import pairs_table, table
 from promptrl.evaluation.curves import Curve, plot_learning_curves
 from promptrl.evaluation.figures import STYLE, solved_at_step_figure
+from promptrl.evaluation.grids import escape_latex
 from promptrl.evaluation.metrics import soft_success
+from promptrl.evaluation.records import read_records
 from promptrl.evaluation.runner import summarize
 from promptrl.evaluation.statistics import mcnemar_test, wilson_interval
 from tests.evaluation.studies import Attempt, tasks_solved, write_run
@@ -68,6 +71,7 @@ def written(study: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tupl
     for fmt in ("md", "csv", "tex"):
         (output / f"table.{fmt}").write_text(table(comparison, fmt))
         (output / f"pairs.{fmt}").write_text(pairs_table(comparison, fmt))
+        (output / f"actions.{fmt}").write_text(actions_table(comparison, fmt))
     return comparison, output
 
 
@@ -150,10 +154,10 @@ def test_csv_has_raw_numbers(written: tuple[Comparison, Path]) -> None:
 
 
 def test_latex_is_whole_and_escaped(written: tuple[Comparison, Path]) -> None:
-    for name in ("table.tex", "pairs.tex"):
+    for name, tables in (("table.tex", 2), ("pairs.tex", 2), ("actions.tex", 1)):
         text = (written[1] / name).read_text()
         # A page's width holds neither all scores and costs, nor all tests and differences.
-        assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == text.count("\\caption{") == 2
+        assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == text.count("\\caption{") == tables
         assert text.count("{") - text.count("\\{") == text.count("}") - text.count("\\}")
         for part in text.split("\\toprule")[1:]:
             head, body = part.split("\\bottomrule")[0].split("\\midrule")
@@ -183,6 +187,35 @@ def test_the_files_of_a_comparison(tmp_path: Path) -> None:
     for name in PICTURES:
         assert (tmp_path / "one" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         ElementTree.parse(tmp_path / "one" / f"{name}.svg")
+
+
+def test_what_one_attempt_of_each_action_brought(tmp_path: Path) -> None:
+    tasks = {
+        "T/1": [("direct", 0.0, 0.0), ("lexical", 0.5, 0.0), ("lexical", 1.0, 0.5)],
+        "T/2": [("direct", 1.0, 1.0)],
+        "T/3": [("semantic", 0.5, 0.5), ("direct", 0.25, 0.0)],
+    }
+    run = write_run(tmp_path / "run", {"ppo": tasks}, training=[[("direct", 0.5, 0.5)]])
+    records = list(read_records(run / "evaluation" / "ppo.jsonl"))
+    records[1]["code"] = "def f(): return 1"  # the last attempt's code was the first one's
+    effects = action_effects([records])
+    assert [(e.action, e.later, e.n, e.solved, e.gain, e.repeated, e.tokens) for e in effects] == [
+        ("direct", False, 2, 1, None, None, 120.0),
+        ("semantic", False, 1, 0, None, None, 180.0),
+        ("direct", True, 1, 0, -0.25, 1.0, 120.0),
+        ("lexical", True, 2, 1, 0.5, 0.5, 120.0),
+    ]
+    assert effects[3].interval == wilson_interval(1, 2)
+    assert sum(e.n for e in action_effects([records, records])) == 2 * 6
+
+    text = actions_table(build_comparison([run]), "md")
+    assert "| ppo | evaluation | lexical | later | 2 | 1 | 50.00 | [9.5, 90.5] | +0.500 | 100.00 | 120 |" in text
+    assert "| ppo | training | direct | first | 1 | 0 | 0.00 | [0.0, 79.3] | – | – | 120 |" in text
+    rows = pd.read_csv(io.StringIO(actions_table(build_comparison([run]), "csv")))
+    assert list(rows["part"]) == ["evaluation"] * 4 + ["training"]
+    assert rows.loc[3, ["gain", "repeated"]].tolist() == [0.5, 1.0]
+    with pytest.raises(RunError, match="'html' is unknown"):
+        actions_table(build_comparison([run]), "html")
 
 
 def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:

@@ -17,10 +17,18 @@ from promptrl.errors import ModelError
 from promptrl.models.base import Generation, GenerationRequest
 from promptrl.models.decoding import Job
 from promptrl.models.formats import END_MARKS, Style, check_decoding, resolve_style
-from promptrl.models.linear import Int8Linear, can_pack, pack_linears
+from promptrl.models.linear import Bfloat16Linear, Form, Int8Linear, can_pack, pack_linears
 from promptrl.models.prompting import Prompter
 from promptrl.models.settings import ModelSettings
-from promptrl.models.weights import Weights, find_weights, loadable_folder, pick_device, pick_dtype, quiet_transformers
+from promptrl.models.weights import (
+    Weights,
+    cpu_multiplies_bfloat16,
+    find_weights,
+    loadable_folder,
+    pick_device,
+    pick_dtype,
+    quiet_transformers,
+)
 
 BACKEND_VERSION = 1  # part of every fingerprint: raised when the same request may be answered differently
 
@@ -74,11 +82,13 @@ class LocalModel(ABC):
             "dtype": str(self.dtype),
             "device": self.device.type,
             "quantization": Int8Linear.version if settings.quantization == "int8" else settings.quantization,
-            "halves": self._packs_halves,
+            "halves": self._packed in ("halves", "int8"),
             "max_context": settings.max_context,
             "overlong": settings.overlong,
             "prompt_decoder": settings.prompt_decoder,
         }
+        if self._packed == "bfloat16":
+            parts["bfloat16"] = Bfloat16Linear.version
         if settings.chat_format != "auto":  # left out otherwise, so that answers kept before it existed stay valid
             parts["chat_format"] = settings.chat_format
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -133,18 +143,26 @@ class LocalModel(ABC):
         ]
 
     @property
-    def _packs_halves(self) -> bool:
-        return self.device.type == "cpu" and self.dtype == torch.float32 and can_pack()
+    def _packed(self) -> Form | None:
+        """How the linear layers are laid out; None where torch's own stay."""
+        if self.settings.quantization == "int8":
+            return "int8"
+        if self.device.type != "cpu":
+            return None
+        if self.dtype == torch.float32 and can_pack("halves"):
+            return "halves"
+        if self.dtype == torch.bfloat16 and cpu_multiplies_bfloat16() and can_pack("bfloat16"):
+            return "bfloat16"
+        return None
 
     def _load_parts(self, model_class: Any, **options: Any) -> tuple[Any, Any, Any]:
         """Config, tokenizer and model, in evaluation mode, in its precision, on its device."""
         from transformers import AutoConfig, AutoTokenizer
 
         folder, settings = self.folder, self.settings
-        packs = settings.quantization == "int8" or self._packs_halves
         common: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "local_files_only": True}
         # Packing takes the weights as they are stored, which spares a float32 copy of the whole model.
-        options["dtype"] = "auto" if packs else self.dtype
+        options["dtype"] = self.dtype if self._packed is None else "auto"
         try:
             with quiet_transformers():
                 config: Any = AutoConfig.from_pretrained(folder, **common)
@@ -154,8 +172,8 @@ class LocalModel(ABC):
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
             raise ModelError(f"The model in {folder} cannot be loaded: {reason}") from error
         model.eval().requires_grad_(False)
-        if packs:
-            pack_linears(model, int8=settings.quantization == "int8")
+        if self._packed is not None:
+            pack_linears(model, self._packed)
         model.to(device=self.device, dtype=self.dtype)
         return config, tokenizer, model
 

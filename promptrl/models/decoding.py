@@ -25,7 +25,8 @@ from promptrl.models.sampling import choose_tokens
 
 logger = logging.getLogger(__name__)
 
-_PREFILL_TOKENS = {"cpu": 192}  # tokens read in one go; a CPU has nothing to win from more
+_PREFILL_TOKENS = {"cpu": 192}  # tokens read in one go; a CPU has nothing to win from more,
+_PREFILL_TOKENS_BFLOAT16 = {"cpu": 512}  # unless it multiplies bfloat16 itself, faster than its memory brings weights
 _PREFILL_TOKENS_GPU = 16384
 _REFILL_PARTS = {"cpu": 8}
 _REFILL_PARTS_GPU = 4
@@ -260,7 +261,8 @@ class CausalDecoder:
                 continue
             start, shared = self.memory.longest(job.tokens)
             groups.setdefault((id(start), shared), (start, []))[1].append(job.tokens)
-        budget = _PREFILL_TOKENS.get(self.device.type, _PREFILL_TOKENS_GPU)
+        budgets = _PREFILL_TOKENS_BFLOAT16 if self.dtype == torch.bfloat16 else _PREFILL_TOKENS
+        budget = budgets.get(self.device.type, _PREFILL_TOKENS_GPU)
         for (_, shared), (start, prompts) in groups.items():
             while prompts:
                 longest = len(prompts[0]) - shared

@@ -1,6 +1,6 @@
-"""Linear layers packed for CPUs: weights laid out once for the multiplication, as halves or in 8 bits.
+"""Linear layers packed for CPUs: weights laid out once for the multiplication, in 16 or in 8 bits.
 
-A plain float32 product lays the weights out anew at every call, which with few rows costs more than the product.
+A plain product lays the weights out anew at every call, which with few rows costs more than the product.
 Layers that read the same input (queries, keys and values; gate and up) are packed as one, for fewer and larger
 products.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,14 @@ _HALF_LOSS = 2.0**-24
 _LARGEST_PAIR = 127.0
 # Inputs wider than twice this are cut into parts of their own scales, so that an outlier blurs its own part alone.
 _PART_WIDTH = 608
+# Rows for which bfloat16 weights are laid out; any other number works with the same layout.
+_ROWS = 32
 # Names of sibling layers that are always given the same input, in the architectures of transformers.
 _ATTENTION = ("q_proj", "k_proj", "v_proj")
 _SIBLINGS = (_ATTENTION, ("gate_proj", "up_proj"))
+
+
+Form = Literal["halves", "bfloat16", "int8"]
 
 
 class HalfLinear(nn.Module):
@@ -38,6 +43,23 @@ class HalfLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """(..., in) float32 to (..., out) float32."""
         result: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed)
+        return result
+
+
+class Bfloat16Linear(nn.Module):
+    """A linear layer in bfloat16, for CPUs that multiply it in hardware; sums are float32."""
+
+    version = "packed"
+    """Part of a model's fingerprint: the order of its sums is not that of torch's plain layer."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._packed: Any = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16().contiguous(), _ROWS)
+        self._bias = None if bias is None else bias.bfloat16()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(..., in) bfloat16 to (..., out) bfloat16."""
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self._bias, "none", [], "")
         return result
 
 
@@ -118,36 +140,45 @@ class _Part(nn.Module):
         return self._joined.part(inputs, self._index)
 
 
-def can_pack() -> bool:
+Packer = type[HalfLinear] | type[Bfloat16Linear] | type[Int8Linear]
+
+
+def can_pack(form: Form) -> bool:
     """Whether this build of torch has the kernels."""
+    if form == "bfloat16":
+        names = ("_reorder_linear_weight", "_linear_pointwise")
+        built: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        return built and all(hasattr(torch.ops.mkldnn, name) for name in names)
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
-def pack_linears(model: nn.Module, *, int8: bool) -> int:
+def pack_linears(model: nn.Module, form: Form) -> int:
     """Put packed layers in the place of a model's linear ones; how many were.
 
-    In half precision a layer whose weights would lose by it stays as it is. With 8 bits the layers that attention is
-    made from are halves all the same, where those hold them: a third of what 8 bits cost in accuracy comes from them,
-    and a fourteenth of the arithmetic.
+    As halves, a layer whose weights would lose by it stays as it is. With 8 bits the layers that attention is made
+    from are halves all the same, where those hold them: a third of what 8 bits cost in accuracy comes from them, and a
+    fourteenth of the arithmetic.
 
     Raises:
         ModelError: If 8 bits are asked for and the kernels are missing.
     """
-    if not can_pack():
-        if int8:
+    if not can_pack(form):
+        if form == "int8":
             raise ModelError("quantization 'int8' needs the fbgemm kernels, which this build of torch lacks.")
         return 0
-    torch.backends.quantized.engine = "fbgemm"
-    packer = Int8Linear if int8 else HalfLinear
+    if form != "bfloat16":
+        torch.backends.quantized.engine = "fbgemm"
+    packer = _PACKERS[form]
     count = 0
     for parent in list(model.modules()):
         linears = {name: child for name, child in parent.named_children() if type(child) is nn.Linear}
-        linears = {name: child for name, child in linears.items() if int8 or _fits_halves(child.weight)}
+        linears = {name: child for name, child in linears.items() if form != "halves" or _fits_halves(child.weight)}
         for names in _SIBLINGS:
             siblings = [linears[name] for name in names if name in linears]
             if len(siblings) == len(names) and len({sibling.bias is None for sibling in siblings}) == 1:
-                halves = names == _ATTENTION and all(_fits_halves(sibling.weight) for sibling in siblings)
-                own = HalfLinear if halves else packer
+                own = packer
+                if form == "int8" and names == _ATTENTION and all(_fits_halves(one.weight) for one in siblings):
+                    own = HalfLinear
                 joined = _Joined(_pack(own, siblings), [sibling.out_features for sibling in siblings])
                 for index, name in enumerate(names):
                     setattr(parent, name, _Part(joined, index))
@@ -159,7 +190,10 @@ def pack_linears(model: nn.Module, *, int8: bool) -> int:
     return count
 
 
-def _pack(packer: type[HalfLinear] | type[Int8Linear], linears: Sequence[nn.Linear]) -> nn.Module:
+_PACKERS: dict[Form, Packer] = {"halves": HalfLinear, "int8": Int8Linear, "bfloat16": Bfloat16Linear}
+
+
+def _pack(packer: Packer, linears: Sequence[nn.Linear]) -> nn.Module:
     weight = torch.cat([linear.weight.detach().float() for linear in linears])
     biases = [linear.bias for linear in linears]
     return packer(weight, None if biases[0] is None else torch.cat([bias.detach().float() for bias in biases]))

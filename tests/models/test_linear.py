@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from promptrl.models.linear import HalfLinear, Int8Linear, pack_linears
+from promptrl.models.linear import Bfloat16Linear, HalfLinear, Int8Linear, can_pack, pack_linears
 
 
 class Block(nn.Module):
@@ -31,25 +32,37 @@ def error(first: torch.Tensor, second: torch.Tensor) -> float:
 def test_halves_change_nothing_that_matters_and_siblings_get_their_parts() -> None:
     for bias in (False, True):
         plain, packed = make(bias), make(bias)
-        assert pack_linears(packed, int8=False) == 4
+        assert pack_linears(packed, "halves") == 4
         for seed in range(3):  # several calls, so that a part of an earlier call would show
             inputs = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(seed))
             assert error(packed(inputs), plain(inputs)) < 1e-3
         assert not any(isinstance(module, nn.Linear) for module in packed.modules())
 
 
+@pytest.mark.skipif(not can_pack("bfloat16"), reason="this build of torch has no packed bfloat16")
+def test_packed_bfloat16_changes_nothing_that_matters() -> None:
+    for bias in (False, True):
+        plain, packed = make(bias), make(bias).to(torch.bfloat16)
+        assert pack_linears(packed, "bfloat16") == 4
+        assert isinstance(packed.o_proj, Bfloat16Linear)
+        for shape in ((1, 1), (2, 5), (40, 3)):  # more and fewer rows than the layout was made for
+            inputs = torch.randn(*shape, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+            assert packed(inputs).dtype == torch.bfloat16
+            assert error(packed(inputs).float(), plain(inputs.float())) < 0.01
+
+
 def test_weights_that_halves_cannot_hold_stay() -> None:
     model = nn.Sequential(nn.Linear(8, 8))
-    assert pack_linears(model, int8=False) == 0
+    assert pack_linears(model, "halves") == 0
     with torch.no_grad():
         model[0].weight.copy_(model[0].weight.bfloat16().float())
-    assert pack_linears(model, int8=False) == 1
+    assert pack_linears(model, "halves") == 1
     assert isinstance(model[0], HalfLinear)
 
 
 def test_int8_is_near_and_one_row_does_not_blur_another() -> None:
     plain, packed = make(True), make(True)
-    assert pack_linears(packed, int8=True) == 4
+    assert pack_linears(packed, "int8") == 4
     inputs = torch.randn(6, 64, generator=torch.Generator().manual_seed(1))
     assert error(packed(inputs), plain(inputs)) < 0.04
     loud = inputs.clone()

@@ -17,7 +17,7 @@ from promptrl.errors import ModelError
 from promptrl.models.base import Generation, GenerationRequest
 from promptrl.models.decoding import Job
 from promptrl.models.formats import END_MARKS, Style, check_decoding, resolve_style
-from promptrl.models.linear import Bfloat16Linear, Form, Int8Linear, can_pack, pack_linears
+from promptrl.models.linear import Bfloat16Linear, Form, Int8Linear, WideInt8Linear, can_pack, pack_linears
 from promptrl.models.prompting import Prompter
 from promptrl.models.settings import ModelSettings
 from promptrl.models.weights import (
@@ -30,6 +30,7 @@ from promptrl.models.weights import (
     quiet_transformers,
 )
 
+_INT8_VERSIONS = {"int8": Int8Linear.version, "int8-wide": WideInt8Linear.version}
 BACKEND_VERSION = 1  # part of every fingerprint: raised when the same request may be answered differently
 
 
@@ -81,13 +82,13 @@ class LocalModel(ABC):
             "style": self.style,
             "dtype": str(self.dtype),
             "device": self.device.type,
-            "quantization": Int8Linear.version if settings.quantization == "int8" else settings.quantization,
+            "quantization": _INT8_VERSIONS.get(self._packed or "", settings.quantization),
             "halves": self._packed in ("halves", "int8"),
             "max_context": settings.max_context,
             "overlong": settings.overlong,
             "prompt_decoder": settings.prompt_decoder,
         }
-        if self._packed == "bfloat16":
+        if self._packed in ("bfloat16", "int8-wide"):
             parts["bfloat16"] = Bfloat16Linear.version
         if settings.chat_format != "auto":  # left out otherwise, so that answers kept before it existed stay valid
             parts["chat_format"] = settings.chat_format
@@ -146,7 +147,7 @@ class LocalModel(ABC):
     def _packed(self) -> Form | None:
         """How the linear layers are laid out; None where torch's own stay."""
         if self.settings.quantization == "int8":
-            return "int8"
+            return "int8-wide" if self.dtype == torch.bfloat16 and can_pack("int8-wide") else "int8"
         if self.device.type != "cpu":
             return None
         if self.dtype == torch.float32 and can_pack("halves"):

@@ -25,12 +25,15 @@ _LARGEST_PAIR = 127.0
 _PART_WIDTH = 608
 # Rows for which bfloat16 weights are laid out; any other number works with the same layout.
 _ROWS = 32
+# `int8-wide` is for layers with this many outputs for each input: up in a feed-forward block, and the vocabulary. They
+# hold two thirds of the weights, and their inputs come from a norm, so that 8 bits lose little there.
+_WIDENING = 2
 # Names of sibling layers that are always given the same input, in the architectures of transformers.
 _ATTENTION = ("q_proj", "k_proj", "v_proj")
 _SIBLINGS = (_ATTENTION, ("gate_proj", "up_proj"))
 
 
-Form = Literal["halves", "bfloat16", "int8"]
+Form = Literal["halves", "bfloat16", "int8", "int8-wide"]
 
 
 class HalfLinear(nn.Module):
@@ -100,6 +103,35 @@ class Int8Linear(nn.Module):
         return result.to(inputs.dtype)
 
 
+class WideInt8Linear(nn.Module):
+    """`Int8Linear` for CPUs that add up products of bytes in 32 bits (VNNI, AMX).
+
+    Nothing saturates there, so weights and inputs both have all of 8 bits.
+    """
+
+    version = "w8a8-wide"
+    """Part of a model's fingerprint, as `Int8Linear.version`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._scales = weight.abs().amax(dim=1).float().clamp_min(1e-12) / 127
+        self._zeros = torch.zeros(len(weight), dtype=torch.long)
+        whole = (weight / self._scales[:, None]).round_().to(torch.int8)
+        self._packed: Any = torch.ops.onednn.qlinear_prepack(whole, None)
+        self._bias = bias
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(..., in) float to (..., out) of the same dtype."""
+        rows = inputs.float()
+        scales = torch.linalg.vector_norm(rows, ord=float("inf"), dim=-1, keepdim=True).clamp_min_(1e-12).div_(127)
+        whole = rows.div(scales).round_().to(torch.int8)
+        result: Tensor = torch.ops.onednn.qlinear_pointwise(
+            whole, 1.0, 0, self._packed, self._scales, self._zeros, None, 1.0, 0, inputs.dtype, "none", [], ""
+        )
+        result.mul_(scales.to(inputs.dtype))
+        return result if self._bias is None else result.add_(self._bias.to(inputs.dtype))
+
+
 def _largest_pair(weight: Tensor) -> Tensor:
     """Per row the largest sum of two neighbouring weights of one sign, or one alone: what bounds the kernels' sums."""
     pairs = nn.functional.pad(weight, (0, weight.shape[1] % 2)).reshape(len(weight), -1, 2)
@@ -140,35 +172,43 @@ class _Part(nn.Module):
         return self._joined.part(inputs, self._index)
 
 
-Packer = type[HalfLinear] | type[Bfloat16Linear] | type[Int8Linear]
+Packer = type[HalfLinear] | type[Bfloat16Linear] | type[Int8Linear] | type[WideInt8Linear]
 
 
 def can_pack(form: Form) -> bool:
-    """Whether this build of torch has the kernels."""
+    """Whether this build of torch has the kernels, and for `int8-wide` this CPU the instructions."""
+    if form in ("halves", "int8"):
+        return "fbgemm" in torch.backends.quantized.supported_engines
+    built: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not built or not _has(torch.ops.mkldnn, "_reorder_linear_weight", "_linear_pointwise"):
+        return False
     if form == "bfloat16":
-        names = ("_reorder_linear_weight", "_linear_pointwise")
-        built: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        return built and all(hasattr(torch.ops.mkldnn, name) for name in names)
-    return "fbgemm" in torch.backends.quantized.supported_engines
+        return True
+    if not _has(torch.ops.onednn, "qlinear_prepack", "qlinear_pointwise") or not _has(torch.cpu, "_is_vnni_supported"):
+        return False
+    return bool(torch.cpu._is_vnni_supported())
+
+
+def _has(namespace: object, *names: str) -> bool:
+    return all(hasattr(namespace, name) for name in names)
 
 
 def pack_linears(model: nn.Module, form: Form) -> int:
     """Put packed layers in the place of a model's linear ones; how many were.
 
-    As halves, a layer whose weights would lose by it stays as it is. With 8 bits the layers that attention is made
-    from are halves all the same, where those hold them: a third of what 8 bits cost in accuracy comes from them, and a
-    fourteenth of the arithmetic.
+    As `halves`, a layer whose weights would lose by it stays as it is. As `int8`, the layers attention is made from
+    are halves all the same, where those hold them: a third of what 8 bits cost in accuracy comes from them, and a
+    fourteenth of the arithmetic. As `int8-wide`, whatever is not widening is bfloat16.
 
     Raises:
         ModelError: If 8 bits are asked for and the kernels are missing.
     """
     if not can_pack(form):
-        if form == "int8":
+        if form.startswith("int8"):
             raise ModelError("quantization 'int8' needs the fbgemm kernels, which this build of torch lacks.")
         return 0
-    if form != "bfloat16":
+    if form in ("halves", "int8"):
         torch.backends.quantized.engine = "fbgemm"
-    packer = _PACKERS[form]
     count = 0
     for parent in list(model.modules()):
         linears = {name: child for name, child in parent.named_children() if type(child) is nn.Linear}
@@ -176,27 +216,33 @@ def pack_linears(model: nn.Module, form: Form) -> int:
         for names in _SIBLINGS:
             siblings = [linears[name] for name in names if name in linears]
             if len(siblings) == len(names) and len({sibling.bias is None for sibling in siblings}) == 1:
-                own = packer
-                if form == "int8" and names == _ATTENTION and all(_fits_halves(one.weight) for one in siblings):
-                    own = HalfLinear
-                joined = _Joined(_pack(own, siblings), [sibling.out_features for sibling in siblings])
+                joined = _Joined(_pack(form, siblings, names), [sibling.out_features for sibling in siblings])
                 for index, name in enumerate(names):
                     setattr(parent, name, _Part(joined, index))
                     del linears[name]
                     count += 1
         for name, linear in linears.items():
-            setattr(parent, name, _pack(packer, [linear]))
+            setattr(parent, name, _pack(form, [linear], (name,)))
             count += 1
     return count
 
 
-_PACKERS: dict[Form, Packer] = {"halves": HalfLinear, "int8": Int8Linear, "bfloat16": Bfloat16Linear}
-
-
-def _pack(packer: Packer, linears: Sequence[nn.Linear]) -> nn.Module:
+def _pack(form: Form, linears: Sequence[nn.Linear], names: Sequence[str]) -> nn.Module:
+    """One packed layer for all of these."""
+    kind: Packer
+    if form == "halves":
+        kind = HalfLinear
+    elif form == "bfloat16":
+        kind = Bfloat16Linear
+    elif form == "int8":
+        halves = names == _ATTENTION and all(_fits_halves(linear.weight) for linear in linears)
+        kind = HalfLinear if halves else Int8Linear
+    else:
+        outputs = sum(linear.out_features for linear in linears)
+        kind = WideInt8Linear if outputs >= _WIDENING * linears[0].in_features else Bfloat16Linear
     weight = torch.cat([linear.weight.detach().float() for linear in linears])
     biases = [linear.bias for linear in linears]
-    return packer(weight, None if biases[0] is None else torch.cat([bias.detach().float() for bias in biases]))
+    return kind(weight, None if biases[0] is None else torch.cat([bias.detach().float() for bias in biases]))
 
 
 def _fits_halves(weight: Tensor) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from promptrl.errors import AssetError, ConfigError, ModelError
+from promptrl.models.linear import can_pack
 from promptrl.models.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
@@ -218,6 +219,8 @@ def pick_device(settings: ModelSettings) -> torch.device:
 def pick_dtype(settings: ModelSettings, device: torch.device) -> torch.dtype:
     """The precision of the activations; `auto` takes bfloat16 only where the hardware multiplies it.
 
+    With int8 on a CPU that is also where it adds up products of bytes in 32 bits, which packs other layers.
+
     Elsewhere bfloat16 is emulated, which is three to six times slower than float32.
 
     Raises:
@@ -232,7 +235,9 @@ def pick_dtype(settings: ModelSettings, device: torch.device) -> torch.dtype:
         return dtype
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    if device.type == "cpu" and (settings.quantization == "int8" or not cpu_multiplies_bfloat16()):
+    if device.type == "cpu" and not cpu_multiplies_bfloat16():
+        return torch.float32
+    if settings.quantization == "int8" and not can_pack("int8-wide"):
         return torch.float32
     return torch.bfloat16
 

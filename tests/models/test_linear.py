@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from promptrl.models.linear import Bfloat16Linear, HalfLinear, Int8Linear, can_pack, pack_linears
+from promptrl.models.linear import Bfloat16Linear, HalfLinear, Int8Linear, WideInt8Linear, can_pack, pack_linears
 
 
 class Block(nn.Module):
@@ -90,3 +90,24 @@ def test_int8_never_saturates_and_an_outlier_blurs_its_own_part_alone() -> None:
     inputs[:, 0] = 1e4
     wide[:, :608] = 0  # the outlier's own part
     assert error(Int8Linear(wide, None)(inputs), inputs @ wide.T) < 0.03
+
+
+@pytest.mark.skipif(not can_pack("int8-wide"), reason="this CPU does not add up products of bytes in 32 bits")
+def test_wide_int8_is_near_and_only_where_a_layer_widens() -> None:
+    packed = make(True)
+    assert pack_linears(packed, "int8-wide") == 4
+    assert isinstance(packed.o_proj, Bfloat16Linear)
+    torch.manual_seed(0)
+    weight, bias = torch.randn(48, 16) / 4, torch.randn(48)
+    layer = WideInt8Linear(weight, bias)
+    inputs = torch.randn(2, 3, 16)
+    right = nn.functional.linear(inputs, weight, bias)
+    assert error(layer(inputs), right) < 0.015
+    assert layer(inputs.bfloat16()).dtype == torch.bfloat16
+    loud = inputs.clone()
+    loud[0, 0] *= 1000  # an outlier blurs its own row alone
+    assert torch.equal(layer(loud)[1], layer(inputs)[1])
+    wide = nn.Sequential(nn.Linear(16, 48))
+    assert pack_linears(wide, "int8-wide") == 1
+    assert isinstance(wide[0], WideInt8Linear)
+    assert layer(torch.zeros(2, 16)).sub(bias).abs().max() == 0

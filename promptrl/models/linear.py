@@ -36,7 +36,13 @@ _SIBLINGS = (_ATTENTION, ("gate_proj", "up_proj"))
 Form = Literal["halves", "bfloat16", "int8", "int8-wide"]
 
 
-class HalfLinear(nn.Module):
+class _Packed(nn.Module):
+    """A layer without the plain weights; T5 asks for them to find out their dtype, and takes None for any."""
+
+    weight: Tensor | None = None
+
+
+class HalfLinear(_Packed):
     """A linear layer in float32 whose weights are kept as halves; sums are float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -49,7 +55,7 @@ class HalfLinear(nn.Module):
         return result
 
 
-class Bfloat16Linear(nn.Module):
+class Bfloat16Linear(_Packed):
     """A linear layer in bfloat16, for CPUs that multiply it in hardware; sums are float32."""
 
     version = "packed"
@@ -66,7 +72,7 @@ class Bfloat16Linear(nn.Module):
         return result
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(_Packed):
     """A linear layer with 8-bit weights, one scale per output, and inputs brought to 8 bits at each call.
 
     Each row of the input is divided by its largest value first and multiplied back after. Without this the kernel
@@ -103,7 +109,7 @@ class Int8Linear(nn.Module):
         return result.to(inputs.dtype)
 
 
-class WideInt8Linear(nn.Module):
+class WideInt8Linear(_Packed):
     """`Int8Linear` for CPUs that add up products of bytes in 32 bits (VNNI, AMX).
 
     Nothing saturates there, so weights and inputs both have all of 8 bits.
@@ -160,7 +166,7 @@ class _Joined:
         return result
 
 
-class _Part(nn.Module):
+class _Part(_Packed):
     """Stands in the model for one of the joined layers."""
 
     def __init__(self, joined: _Joined, index: int) -> None:

@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from transformers import T5Config
+from transformers.models.t5.modeling_t5 import T5DenseActDense
 
-from promptrl.models.linear import Bfloat16Linear, HalfLinear, Int8Linear, WideInt8Linear, can_pack, pack_linears
+from promptrl.models.linear import Bfloat16Linear, Form, HalfLinear, Int8Linear, WideInt8Linear, can_pack, pack_linears
 
 
 class Block(nn.Module):
@@ -49,6 +51,20 @@ def test_packed_bfloat16_changes_nothing_that_matters() -> None:
             inputs = torch.randn(*shape, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
             assert packed(inputs).dtype == torch.bfloat16
             assert error(packed(inputs).float(), plain(inputs.float())) < 0.01
+
+
+@pytest.mark.parametrize("form", ["halves", "bfloat16", "int8", "int8-wide"])
+def test_blocks_of_t5_take_packed_layers(form: Form) -> None:
+    """They look at their second layer's weights to convert its input."""
+    if not can_pack(form):
+        pytest.skip("not on this machine")
+    torch.manual_seed(0)
+    block = T5DenseActDense(T5Config(d_model=32, d_ff=64)).to(torch.bfloat16).requires_grad_(False)
+    dtype = torch.float32 if form in ("halves", "int8") else torch.bfloat16
+    inputs = torch.randn(3, 32)
+    right = block.float().eval()(inputs)
+    assert pack_linears(block, form) == 2
+    assert error(block.to(dtype)(inputs.to(dtype)).float(), right) < 0.05
 
 
 def test_weights_that_halves_cannot_hold_stay() -> None:

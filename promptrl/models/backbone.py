@@ -146,15 +146,14 @@ class LocalModel(ABC):
     @property
     def _packed(self) -> Form | None:
         """How the linear layers are laid out; None where torch's own stay."""
+        bfloat16 = self.dtype == torch.bfloat16 and cpu_multiplies_bfloat16()
         if self.settings.quantization == "int8":
-            return "int8-wide" if self.dtype == torch.bfloat16 and can_pack("int8-wide") else "int8"
+            return "int8-wide" if bfloat16 and can_pack("int8-wide") else "int8"
         if self.device.type != "cpu":
             return None
         if self.dtype == torch.float32 and can_pack("halves"):
             return "halves"
-        if self.dtype == torch.bfloat16 and cpu_multiplies_bfloat16() and can_pack("bfloat16"):
-            return "bfloat16"
-        return None
+        return "bfloat16" if bfloat16 and can_pack("bfloat16") else None
 
     def _load_parts(self, model_class: Any, **options: Any) -> tuple[Any, Any, Any]:
         """Config, tokenizer and model, in evaluation mode, in its precision, on its device."""

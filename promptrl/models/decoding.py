@@ -25,8 +25,8 @@ from promptrl.models.sampling import choose_tokens
 
 logger = logging.getLogger(__name__)
 
-_PREFILL_TOKENS = {"cpu": 192}  # tokens read in one go; a CPU has nothing to win from more,
-_PREFILL_TOKENS_BFLOAT16 = {"cpu": 512}  # unless it multiplies bfloat16 itself, faster than its memory brings weights
+_PREFILL_TOKENS = {"cpu": 192}  # tokens read in one go; a CPU has nothing to win from more in float32,
+_PREFILL_TOKENS_BFLOAT16 = {"cpu": 512}  # and some in bfloat16, which it multiplies faster than memory brings weights
 _PREFILL_TOKENS_GPU = 16384
 _REFILL_PARTS = {"cpu": 8}
 _REFILL_PARTS_GPU = 4

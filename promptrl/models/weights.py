@@ -219,9 +219,8 @@ def pick_device(settings: ModelSettings) -> torch.device:
 def pick_dtype(settings: ModelSettings, device: torch.device) -> torch.dtype:
     """The precision of the activations; `auto` takes bfloat16 only where the hardware multiplies it.
 
-    With int8 on a CPU that is also where it adds up products of bytes in 32 bits, which packs other layers.
-
-    Elsewhere bfloat16 is emulated, which is three to six times slower than float32.
+    Elsewhere bfloat16 is emulated, which is three to six times slower than float32. With int8 it is taken where the
+    CPU has the instructions of `int8-wide`, whose other layers are bfloat16.
 
     Raises:
         ConfigError: For int8 anywhere but on a CPU.

@@ -55,9 +55,10 @@ class EpisodeSettings(Settings):
 class GenerationSettings(Settings):
     """How the code model is asked: its first answer to the task's own prompt is greedy, further draws are sampled."""
 
-    greedy: Literal["every", "original"] = Field(
+    greedy: Literal["every", "rewrites", "original"] = Field(
         "original",
-        description="which prompts that actions lead to have a greedy first answer: every one, or the task's own alone",
+        description="which prompts that actions lead to have a greedy first answer: every one, the task's own and "
+        "those that a rewriting model wrote, or the task's own alone",
     )
     temperature: float = Field(0.8, ge=0)
     top_p: float = Field(0.95, gt=0, le=1)
@@ -290,7 +291,11 @@ class RefinementEngine:
         """The draw-th answer to a prompt: the first is greedy where the settings say so, the others are sampled."""
         settings = self.generation_settings
         # What a method proposes by itself (EPiC, Reflexion) is answered greedily at first, as in its paper.
-        first_is_greedy = settings.greedy == "every" or proposal.action not in self.operators
+        first_is_greedy = (
+            settings.greedy == "every"
+            or (settings.greedy == "rewrites" and bool(proposal.rewrites))
+            or proposal.action not in self.operators
+        )
         greedy = draw == 0 and (first_is_greedy or proposal.prompt == episode.original)
         return self.request_format(
             proposal.prompt.render(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 import zlib
 from collections import Counter
@@ -126,6 +127,23 @@ def failure_text(step: Step, suite: TestSuite) -> str:
     return ""
 
 
+def failed_tests(episode: Episode, most: int) -> list[str]:
+    """The first `most` reward tests that some step of the episode failed and the task's own text does not show.
+
+    A test that is too long to be shown whole is left out.
+    """
+    failed = {
+        index
+        for step in episode.steps
+        for index, result in enumerate(step.verdict.results)
+        if result.outcome not in (Outcome.PASSED, Outcome.NOT_RUN)
+    }
+    tests = [test for index, test in enumerate(episode.suite) if index in failed]
+    lines = dict.fromkeys(shown_test(test, episode.task.entry_point) for test in tests)
+    known = _plain(episode.original.render())
+    return [line for line in lines if "…" not in line and "..." not in line and _plain(line) not in known][:most]
+
+
 def feedback(step: Step, suite: TestSuite, *, most: int, entry_point: str | None = None) -> str:
     """What the reward tests said of the step's code: passed ones, then failed ones with what came out instead.
 
@@ -169,6 +187,11 @@ def shown_test(test: Test, entry_point: str | None) -> str:
             return f"input {_short(stdin)} prints {_short(stdout)}"
         case PytestTest(node_id=node_id):
             return node_id
+
+
+def _plain(text: str) -> str:
+    """Without white space and with one kind of quotes, to find a test in a text that writes it otherwise."""
+    return re.sub(r"\s", "", text).replace('"', "'")
 
 
 def _short(value: object) -> str:

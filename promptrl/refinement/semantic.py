@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
-from promptrl.refinement.episode import Episode, Proposal, failure_text
+from promptrl.refinement.episode import Episode, Proposal, failed_tests, failure_text
 from promptrl.refinement.prompt import Prompt, protected_spans
 from promptrl.refinement.wording import joint
 from promptrl.settings import Settings
@@ -54,6 +54,7 @@ _REQUEST: Final = (
 )
 _LABELLED = "Description: "
 _CLARIFIES: Final = "In other words: "
+_FAILED: Final = "It must also pass: "
 # A small model that is free to begin as it likes copies the description word by word in every third rewrite.
 _OPENINGS: Final[dict[str, str]] = {"function": "Write a function that takes", "stdin": "Write a program that reads"}
 
@@ -89,6 +90,9 @@ class SemanticSettings(Settings):
     similarity_floor: float = Field(0.6, ge=-1, le=1, description="least cosine of rewrite and original prompt")
     place: Literal["after", "instead"] = Field(
         "after", description="whether a rewrite follows the instruction as a clarification, or stands in its place"
+    )
+    failed_tests: int = Field(
+        0, ge=0, description="most reward tests that the episode's code failed for a rewrite to end with"
     )
 
 
@@ -175,6 +179,11 @@ class Semantic:
             text += f" A failure: {failure}."
         return text
 
+    def _told(self, episode: Episode, text: str) -> str:
+        """A rewrite with the tests that the episode's code failed, where there are any that the task does not show."""
+        shown = failed_tests(episode, self.settings.failed_tests)
+        return f"{text}{joint(text)}{_FAILED}{'; '.join(shown)}" if text and shown else text
+
     def _read(self, episode: Episode, rewrite: Generation) -> tuple[Prompt, str | None]:
         """The prompt that a rewrite makes, or the present one with the reason why it makes none."""
         parent, original = episode.prompt, episode.original.instruction
@@ -183,7 +192,8 @@ class Semantic:
         if text and not (text[:1].isupper() and text[1:2].islower()):
             text = f"{_OPENINGS[episode.task.style]} {text}"
         before = _unclarified(parent.instruction, original)
-        new = text if replaces or not text else f"{before}{joint(before)}{_CLARIFIES}{text[0].lower()}{text[1:]}"
+        told = self._told(episode, text)
+        new = told if replaces or not text else f"{before}{joint(before)}{_CLARIFIES}{told[0].lower()}{told[1:]}"
         refused = None
         if not text:
             refused = "rewrite empty"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from promptrl.refinement.episode import Episode, Individual, Proposal, Step
 from promptrl.refinement.operators import OperatorContext, OperatorSettings, make_operators
 from promptrl.refinement.prompt import Prompt, protected_spans
 from promptrl.refinement.semantic import Semantic, SemanticSettings, clean_rewrite
+from promptrl.tasks.task import CallTest, TestSuite
 from tests.refinement.samples import INSTRUCTIONS, episode_of
 from tests.scripted import HashingEncoder, ScriptedModel
 
@@ -116,6 +119,33 @@ def test_a_task_that_says_in_other_words_itself_loses_nothing() -> None:
         episode.prompt = proposal.prompt
     told = "Sort `xs`. In other words: put the least first. In other words: write a function that takes a list."
     assert episode.prompt.instruction == told
+
+
+@pytest.mark.parametrize(
+    ("most", "told"),
+    [
+        (0, ""),
+        (1, " It must also pass: assert f(2) == 5"),
+        (9, " It must also pass: assert f(2) == 5; assert f(3) == 'a'"),
+    ],
+)
+def test_a_rewrite_ends_with_tests_that_failed_and_that_the_task_does_not_show(most: int, told: str) -> None:
+    operator, _ = semantic(" a number.", place="after", failed_tests=most, similarity_floor=-1.0)
+    episode = episode_of("Double it, so that f(1) is 2.")
+    episode.prompt = episode.original = Prompt(episode.prompt.instruction, "assert f( 1 )==2")
+    shown, failed, text, long = (CallTest((1,), 2), CallTest((2,), 5), CallTest((3,), "a"), CallTest((4,), "b" * 200))
+    episode.suite = TestSuite("base", (shown, failed, text, long, CallTest((5,), 6)))
+    outcomes = (Outcome.WRONG, Outcome.WRONG, Outcome.PASSED, Outcome.WRONG, Outcome.NOT_RUN)
+    for results in (outcomes, (*outcomes[:2], Outcome.EXCEPTION, *outcomes[3:])):
+        step = failed_step(episode.prompt.instruction)
+        verdict = replace(step.verdict, results=tuple(TestResult(outcome, "") for outcome in results))
+        episode.steps.append(replace(step, verdict=verdict))
+    for _ in range(2):  # once more, from the prompt that shows them already
+        (proposal,) = operator.propose([episode])
+        episode.prompt = proposal.prompt
+    assert episode.prompt.instruction == (
+        f"Double it, so that f(1) is 2. In other words: write a function that takes a number.{told}"
+    )
 
 
 @pytest.mark.parametrize(

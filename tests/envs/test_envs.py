@@ -306,6 +306,21 @@ def test_the_nth_draw_of_a_prompt_is_the_nth_whatever_came_between(judge: Judge,
     assert [request.temperature for request in requests] == [0.0, 0.8, 0.8, offspring, 0.8, 0.8]
 
 
+@pytest.mark.parametrize(
+    ("greedy", "lexical", "rewritten"), [("original", 0.8, 0.8), ("rewrites", 0.8, 0.0), ("every", 0.0, 0.0)]
+)
+def test_which_first_answers_are_greedy(judge: Judge, greedy: str, lexical: float, rewritten: float) -> None:
+    engine = make_engine(never, judge, rewrite=lambda request: " whole numbers and returns what they give.", horizon=9)
+    engine.generation_settings = GenerationSettings.model_validate({"greedy": greedy})
+    env = PromptRefinementEnv(engine, TASKS)
+    env.reset(seed=0)
+    for action in (1, 0, 2, 0):  # an offspring and its second draw, a rewrite and its second draw
+        env.step(action)
+    requests = engine.coder.requests  # type: ignore[attr-defined]
+    assert [request.draw for request in requests] == [0, 1, 0, 1]
+    assert [request.temperature for request in requests] == [lexical, 0.8, rewritten, 0.8]
+
+
 def test_a_seed_makes_the_curriculum_start_anew(judge: Judge) -> None:
     env = PromptRefinementEnv(make_engine(even_tasks, judge, horizon=1), TASKS, task_order="curriculum")
 

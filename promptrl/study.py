@@ -28,6 +28,7 @@ from promptrl.errors import PromptRLError, RunError
 from promptrl.evaluation.curves import t_interval
 from promptrl.experiment import BASELINES, TRAINING, run_baselines, run_experiment
 from promptrl.run_folder import RUNS_DIR, RunFolder, read_json
+from promptrl.side_by_side import train_side_by_side
 from promptrl.workbench import Workbench
 
 TRAINED: Final = ("ppo",)
@@ -109,6 +110,7 @@ class Study:
         self.protocols = checked.protocols or (config.environment.protocol,)
         self.rewards = checked.rewards or (config.environment.reward,)
         self.states = checked.states or (config.environment.state,)
+        self._at_once = checked.at_once
         self._make_workbench = make_workbench
 
     def runs(self) -> list[PlannedRun]:
@@ -153,15 +155,23 @@ class Study:
         self._write_plan()
         workbench = self._make_workbench(runs[0].config)
         try:
+            together: list[tuple[str, PlannedRun, bool]] = []
             for number, run in enumerate(runs):
-                name = run.path.relative_to(self.output)
+                name = str(run.path.relative_to(self.output))
+                later = run.reward is not None and self._at_once > 1
                 state = "finished already" if run.finished else "goes on" if begun[number] else "begins"
                 console.print(f"[{number + 1}/{len(runs)}] {name} {state}", highlight=False, markup=False)
                 if run.finished:
                     continue
+                if later:
+                    together.append((name, run, begun[number]))
+                    continue
                 workbench = workbench.with_config(run.config)
                 make = run_baselines if run.reward is None else run_experiment
                 make(run.config, run.path, resume=begun[number], console=console, workbench=workbench)
+            if together:
+                make_workbench = self._make_workbench
+                train_side_by_side(together, self._at_once, workbench, make_workbench=make_workbench, console=console)
         except KeyboardInterrupt:
             Console(stderr=True, soft_wrap=True, highlight=False).print(
                 f"stopped; what was made is kept, {go_on} goes on with it"

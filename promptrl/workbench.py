@@ -92,6 +92,10 @@ class Workbench:
             return self.coder
         return self._model(self.config.rewriter)
 
+    def use_models(self, coder: CodeModel, rewriter: CodeModel) -> None:
+        """Take these models instead of making those of the configuration."""
+        self.__dict__.update(coder=coder, rewriter=rewriter)
+
     def _model(self, settings: ModelSettings) -> CodeModel:
         """A model; a server is asked as much at once as `evaluation.workers` says, where that is more."""
         workers = self.config.evaluation.workers or 0

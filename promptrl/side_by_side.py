@@ -1,0 +1,239 @@
+"""Several agents trained at once, each in a process of its own, with one model that answers all of them in one batch.
+
+A step of a training waits for its longest answer, and a batch of few rows costs almost as much as one of many. So the
+trainings wait for each other instead: the model is asked once all of them have asked, and what several ask is written
+once. Each training is the same as it would be alone, down to its records, but for times and what came from the cache.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Final, Protocol, TextIO, cast
+
+from rich.console import Console
+
+from promptrl.config import Config
+from promptrl.errors import ModelError, PromptRLError, RunError
+from promptrl.experiment import run_experiment
+from promptrl.models.base import CodeModel, Generation, GenerationRequest
+from promptrl.workbench import Workbench
+
+_END_SECONDS: Final = 10.0
+_WIDTH: Final = 150
+
+
+class Training(Protocol):
+    """What is asked of a planned run."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def config(self) -> Config: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Requests to one of the models, from a process that waits for its answers."""
+
+    model: str
+    requests: tuple[GenerationRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A line for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why a training, or a call of a model, came to nothing, in one sentence."""
+
+    sentence: str
+
+
+class RemoteModel:
+    """A model that lies in another process, asked through a connection.
+
+    Args:
+        connection: to who answers, see `answer_together`.
+        name: which of its models is asked.
+        fingerprint: that model's.
+    """
+
+    def __init__(self, connection: Connection, name: str, fingerprint: str) -> None:
+        self._connection = connection
+        self._name = name
+        self.fingerprint = fingerprint
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Answer all requests, in order.
+
+        Raises:
+            ModelError: what the model raised.
+            EOFError: when nobody is there to answer any more.
+        """
+        if not requests:
+            return []
+        self._connection.send(Ask(self._name, tuple(requests)))
+        answer = self._connection.recv()
+        if isinstance(answer, Failed):
+            raise ModelError(answer.sentence)
+        return cast(list[Generation], answer)
+
+
+def answer_together(asked: Mapping[Connection, Ask], models: Mapping[str, CodeModel]) -> None:
+    """Answer what several processes wait for, with one call for each model, and send each its answers.
+
+    Equal requests of one call cost nothing more where the model is cached.
+    """
+    for name, model in models.items():
+        asking = [(connection, ask.requests) for connection, ask in asked.items() if ask.model == name]
+        if not asking:
+            continue
+        try:
+            answers = iter(model.generate([request for _, requests in asking for request in requests]))
+        except PromptRLError as error:
+            for connection, _ in asking:
+                _send(connection, Failed(str(error)))
+            continue
+        for connection, requests in asking:
+            _send(connection, [next(answers) for _ in requests])
+
+
+def train_side_by_side(
+    runs: Iterable[tuple[str, Training, bool]],
+    at_once: int,
+    workbench: Workbench,
+    *,
+    make_workbench: Callable[[Config], Workbench] = Workbench,
+    console: Console,
+) -> None:
+    """Train and evaluate agents, some at once, each as `run_experiment` does it alone.
+
+    Args:
+        runs: a name for the user, the run, and whether it is gone on with; all of the same models.
+        at_once: how many at most.
+        workbench: whose models answer.
+        make_workbench: makes the parts of a run in its own process but for the models; found by its name there.
+        console: where their lines go, each with the run's name.
+
+    Raises:
+        RunError: when a training fails, with its reason; the others are stopped, and can be gone on with.
+    """
+    models = {"coder": workbench.coder, "rewriter": workbench.rewriter}
+    prints = {name: model.fingerprint for name, model in models.items()}
+    context = multiprocessing.get_context("spawn")  # a fork would share the locks of torch's threads
+    waiting, running = list(runs), dict[Connection, _Running]()
+    asked: dict[Connection, Ask] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                name, run, resume = waiting.pop(0)
+                ours, theirs = context.Pipe()
+                arguments = (make_workbench, run.config, run.path, resume, prints, theirs)
+                process = context.Process(target=_train, args=arguments, name=name)
+                process.start()
+                theirs.close()
+                running[ours] = _Running(name, process)
+            for connection in cast(list[Connection], wait([one for one in running if one not in asked])):
+                try:
+                    message = connection.recv()
+                except (EOFError, OSError):
+                    running.pop(connection).end()
+                    continue
+                match message:
+                    case Ask():
+                        asked[connection] = message
+                    case Say(text):
+                        console.print(f"{running[connection].name}: {text}", highlight=False, markup=False)
+                    case Failed(sentence):
+                        raise RunError(f"{running[connection].name}: {sentence}")
+            if asked and len(asked) == len(running):
+                # In the order in which they began, so that a batch does not depend on who was faster.
+                answer_together({one: asked[one] for one in running}, models)
+                asked.clear()
+    finally:
+        for one in running.values():
+            one.process.terminate()
+        for one in running.values():
+            one.process.join(_END_SECONDS)
+            one.process.kill()
+
+
+@dataclass
+class _Running:
+    name: str
+    process: SpawnProcess
+
+    def end(self) -> None:
+        """Take note that the process has closed its connection.
+
+        Raises:
+            RunError: when it has failed without a word.
+        """
+        self.process.join()
+        if self.process.exitcode:
+            raise RunError(f"{self.name}: its process ended with exit code {self.process.exitcode}")
+
+
+def _train(
+    make_workbench: Callable[[Config], Workbench],
+    config: Config,
+    path: Path,
+    resume: bool,
+    prints: Mapping[str, str],
+    connection: Connection,
+) -> None:
+    """One training in its own process."""
+    # Ctrl-C reaches all processes of a terminal; this one is stopped by the one that answers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    coder, rewriter = (RemoteModel(connection, name, prints[name]) for name in ("coder", "rewriter"))
+    console = Console(file=cast(TextIO, _Said(connection)), width=_WIDTH)
+    try:
+        with closing(make_workbench(config)) as workbench:
+            workbench.use_models(coder, rewriter)
+            run_experiment(config, path, resume=resume, console=console, workbench=workbench)
+    except PromptRLError as error:
+        _send(connection, Failed(str(error)))
+    except (KeyboardInterrupt, EOFError, BrokenPipeError):  # whoever answers has stopped, and says so itself
+        pass
+    except Exception as error:
+        _send(connection, Failed(f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
+    finally:
+        connection.close()
+
+
+@dataclass
+class _Said:
+    """A file whose lines are sent."""
+
+    connection: Connection
+    begun: str = field(default="")
+
+    def write(self, text: str) -> int:
+        *lines, self.begun = (self.begun + text).split("\n")
+        for line in lines:
+            if line.strip():
+                _send(self.connection, Say(line.rstrip()))
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back but a line that is not finished."""
+
+
+def _send(connection: Connection, message: object) -> None:
+    """Send, if there is still somebody."""
+    with suppress(OSError):
+        connection.send(message)

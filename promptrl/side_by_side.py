@@ -24,6 +24,7 @@ from promptrl.config import Config
 from promptrl.errors import ModelError, PromptRLError, RunError
 from promptrl.experiment import run_experiment
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
+from promptrl.models.cache import CachedModel
 from promptrl.workbench import Workbench
 
 _END_SECONDS: Final = 10.0
@@ -92,23 +93,25 @@ class RemoteModel:
         return cast(list[Generation], answer)
 
 
-def answer_together(asked: Mapping[Connection, Ask], models: Mapping[str, CodeModel]) -> None:
-    """Answer what several processes wait for, with one call for each model, and send each its answers.
+def answer_together(asked: Mapping[Connection, Ask], models: Mapping[str, CodeModel]) -> list[Connection]:
+    """Answer with one call what several processes ask the first of the models that is asked, and send the answers.
 
     Equal requests of one call cost nothing more where the model is cached.
+
+    Returns:
+        Who has been answered; the others wait on.
     """
-    for name, model in models.items():
-        asking = [(connection, ask.requests) for connection, ask in asked.items() if ask.model == name]
-        if not asking:
-            continue
-        try:
-            answers = iter(model.generate([request for _, requests in asking for request in requests]))
-        except PromptRLError as error:
-            for connection, _ in asking:
-                _send(connection, Failed(str(error)))
-            continue
-        for connection, requests in asking:
+    name = next(name for name in models if any(ask.model == name for ask in asked.values()))
+    asking = {connection: ask.requests for connection, ask in asked.items() if ask.model == name}
+    try:
+        answers = iter(models[name].generate([request for requests in asking.values() for request in requests]))
+    except PromptRLError as error:
+        for connection in asking:
+            _send(connection, Failed(str(error)))
+    else:
+        for connection, requests in asking.items():
             _send(connection, [next(answers) for _ in requests])
+    return list(asking)
 
 
 def train_side_by_side(
@@ -131,7 +134,8 @@ def train_side_by_side(
     Raises:
         RunError: when a training fails, with its reason; the others are stopped, and can be gone on with.
     """
-    models = {"coder": workbench.coder, "rewriter": workbench.rewriter}
+    # Rewrites come first: who asked for them asks for code next, and then all wait for the long answers together.
+    models = {"rewriter": workbench.rewriter, "coder": workbench.coder}
     prints = {name: model.fingerprint for name, model in models.items()}
     context = multiprocessing.get_context("spawn")  # a fork would share the locks of torch's threads
     waiting, running = list(runs), dict[Connection, _Running]()
@@ -153,16 +157,23 @@ def train_side_by_side(
                     running.pop(connection).end()
                     continue
                 match message:
-                    case Ask():
-                        asked[connection] = message
+                    case Ask(name, requests):
+                        model = models[name]
+                        # What is kept is not waited for: a training that goes on asks often for one answer.
+                        if isinstance(model, CachedModel) and (kept := model.kept(requests)) is not None:
+                            _send(connection, kept)
+                        else:
+                            asked[connection] = message
                     case Say(text):
-                        console.print(f"{running[connection].name}: {text}", highlight=False, markup=False)
+                        console.print(
+                            f"{running[connection].name}: {text}", highlight=False, markup=False, soft_wrap=True
+                        )
                     case Failed(sentence):
                         raise RunError(f"{running[connection].name}: {sentence}")
             if asked and len(asked) == len(running):
                 # In the order in which they began, so that a batch does not depend on who was faster.
-                answer_together({one: asked[one] for one in running}, models)
-                asked.clear()
+                for connection in answer_together({one: asked[one] for one in running}, models):
+                    del asked[connection]
     finally:
         for one in running.values():
             one.process.terminate()

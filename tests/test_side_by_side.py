@@ -122,7 +122,7 @@ def test_what_several_ask_is_written_once_and_errors_reach_who_asked(tmp_path: P
         def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
             raise ModelError("It is broken.")
 
-    models: dict[str, CodeModel] = {"coder": CachedModel(model, GenerationCache(tmp_path)), "rewriter": Broken()}
+    models: dict[str, CodeModel] = {"rewriter": Broken(), "coder": CachedModel(model, GenerationCache(tmp_path))}
     found: dict[str, object] = {}
 
     def ask(name: str, remote: RemoteModel, *texts: str) -> None:
@@ -139,7 +139,11 @@ def test_what_several_ask_is_written_once_and_errors_reach_who_asked(tmp_path: P
     ]
     for thread in threads:
         thread.start()
-    answer_together({ours: ours.recv() for ours, _ in pipes}, models)
+    asked = {ours: ours.recv() for ours, _ in pipes}
+    for expected in ([pipes[2][0]], [pipes[0][0], pipes[1][0]]):  # one model after the other
+        answered = answer_together(asked, models)
+        assert answered == expected
+        asked = {connection: ask for connection, ask in asked.items() if connection not in answered}
     for thread in threads:
         thread.join()
     assert found == {"one": ["A", "B"], "two": ["B", "C", "B"], "three": "It is broken."}

@@ -161,6 +161,15 @@ class CachedModel:
         """The name of this model's file in the cache."""
         return f"{self._name}-{self.fingerprint[:_PRINT_CHARS]}"
 
+    def kept(self, requests: Sequence[GenerationRequest]) -> list[Generation] | None:
+        """The answers to all requests, in order, where the cache holds every one of them; else None."""
+        keys = [request_key(self.fingerprint, request) for request in requests]
+        known = self.cache.get(self.store, set(keys))
+        if not all(key in known for key in keys):
+            return None
+        self.hits += len(keys)
+        return [known[key] for key in keys]
+
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests, in order; those in the cache without the model.
 

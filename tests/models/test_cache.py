@@ -85,6 +85,16 @@ def test_equal_requests_of_one_call_are_asked_once(tmp_path: Path) -> None:
     assert (model.hits, model.misses) == (1, 2)
 
 
+def test_kept_answers_are_all_or_none(tmp_path: Path) -> None:
+    inner = Counting()
+    model = CachedModel(inner, GenerationCache(tmp_path))
+    (answer,) = model.generate([GenerationRequest("a")])
+    assert model.kept([GenerationRequest("a"), GenerationRequest("b")]) is None
+    found = model.kept([GenerationRequest("a"), GenerationRequest("a")])
+    assert found == [replace(answer, cached=True)] * 2
+    assert (len(inner.asked), model.hits, model.misses) == (1, 2, 1)
+
+
 def test_errors_are_not_kept(tmp_path: Path) -> None:
     class Broken(Counting):
         def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:

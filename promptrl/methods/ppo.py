@@ -21,6 +21,7 @@ from promptrl.methods.base import MethodContext
 from promptrl.methods.ppo_callback import EarlyStop, ProgressHook, TrainingCallback, policy_actions
 from promptrl.methods.ppo_state import ACTIONS, CHECKPOINT, StateHook, load_checkpoint, save_agent
 from promptrl.methods.settings import PPOSettings
+from promptrl.methods.task_baseline import TaskBaseline
 from promptrl.methods.validation import BEST_AGENT, ValidationHistory, Validator
 from promptrl.refinement.episode import Episode
 
@@ -62,6 +63,8 @@ def train(
         RunError: when there is nothing to resume, or the checkpoint fits another environment.
     """
     vec_env: VecEnv = VecMonitor(SB3VecEnv(env))
+    if settings.task_baseline:  # outside the monitor, which shows the returns as they are
+        vec_env = TaskBaseline(vec_env, horizon=env.engine.episode_settings.horizon, gamma=settings.gamma)
     if settings.normalize.observations or settings.normalize.rewards:
         vec_env = VecNormalize(
             vec_env,

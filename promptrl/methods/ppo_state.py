@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize, u
 from promptrl.atomic import write_atomically
 from promptrl.envs.vector_env import PromptRefinementVectorEnv
 from promptrl.errors import RunError
+from promptrl.methods.task_baseline import TaskBaseline
 
 CHECKPOINT: Final = "checkpoint"
 ACTIONS: Final = "promptrl_actions"
@@ -88,6 +89,7 @@ def save_checkpoint(
         "env": env.state_dict(),
         "monitor": [monitor.episode_returns.tolist(), monitor.episode_lengths.tolist()],
         "normalize": _normalize_state(agent.get_vec_normalize_env()),
+        "task_baseline": baseline.state_dict() if (baseline := _task_baseline(agent.get_env())) else None,
         "random": {
             "python": [python_version, list(python_state), python_gauss],
             "numpy": [np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
@@ -128,6 +130,8 @@ def load_checkpoint(checkpoint: Path, vec_env: VecEnv, env: PromptRefinementVect
     monitor = _monitor(vec_env)
     monitor.episode_returns = np.array(stored["monitor"][0], dtype=np.float32)
     monitor.episode_lengths = np.array(stored["monitor"][1], dtype=np.int32)
+    if (baseline := _task_baseline(vec_env)) and stored.get("task_baseline"):
+        baseline.load_state_dict(stored["task_baseline"])
     drawn = stored["random"]
     random.setstate((drawn["python"][0], tuple(drawn["python"][1]), drawn["python"][2]))
     keys, position, has_gauss, gauss = drawn["numpy"]
@@ -144,6 +148,10 @@ def _monitor(vec_env: VecEnv | None) -> VecMonitor:
     monitor = unwrap_vec_wrapper(vec_env, VecMonitor) if vec_env is not None else None
     assert isinstance(monitor, VecMonitor)  # what train() made
     return monitor
+
+
+def _task_baseline(vec_env: VecEnv | None) -> TaskBaseline | None:
+    return unwrap_vec_wrapper(vec_env, TaskBaseline) if vec_env is not None else None
 
 
 def _normalize_state(normalize: VecNormalize | None) -> dict[str, Any] | None:

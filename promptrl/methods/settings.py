@@ -54,6 +54,9 @@ class PPOSettings(Settings):
     activation_fn: Literal["tanh", "relu"] = "tanh"
     ortho_init: bool = True
     normalize: NormalizeSettings = NormalizeSettings()
+    task_baseline: bool = Field(
+        False, description="take off the rewards what the same task's earlier episodes gained; no policy's rank changes"
+    )
     save_freq: int = Field(
         256, ge=1, description="environment steps between checkpoints, taken at the end of a rollout"
     )

@@ -321,7 +321,9 @@ def test_every_hyperparameter_has_its_name_and_arrives(judge: Judge, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "changed", [{"lr_schedule": "linear"}, {"normalize": {"observations": True, "rewards": True}}], ids=str
+    "changed",
+    [{"lr_schedule": "linear"}, {"normalize": {"observations": True, "rewards": True}}, {"task_baseline": True}],
+    ids=str,
 )
 def test_schedules_and_normalisation_go_on_where_they_were(
     judge: Judge, tmp_path: Path, changed: dict[str, object]

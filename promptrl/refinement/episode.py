@@ -130,7 +130,7 @@ def failure_text(step: Step, suite: TestSuite) -> str:
 def failed_tests(episode: Episode, most: int) -> list[str]:
     """The first `most` reward tests that some step of the episode failed and the task's own text does not show.
 
-    A test that is too long to be shown whole is left out.
+    A test that is too long to be shown whole is left out, and so is one of pytest, whose name alone is known.
     """
     failed = {
         index
@@ -138,7 +138,7 @@ def failed_tests(episode: Episode, most: int) -> list[str]:
         for index, result in enumerate(step.verdict.results)
         if result.outcome not in (Outcome.PASSED, Outcome.NOT_RUN)
     }
-    tests = [test for index, test in enumerate(episode.suite) if index in failed]
+    tests = [test for index, test in enumerate(episode.suite) if index in failed and not isinstance(test, PytestTest)]
     lines = dict.fromkeys(shown_test(test, episode.task.entry_point) for test in tests)
     known = _plain(episode.original.render())
     return [line for line in lines if "…" not in line and "..." not in line and _plain(line) not in known][:most]

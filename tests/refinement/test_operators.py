@@ -15,7 +15,7 @@ from promptrl.refinement.episode import Episode, Individual, Proposal, Step
 from promptrl.refinement.operators import OperatorContext, OperatorSettings, make_operators
 from promptrl.refinement.prompt import Prompt, protected_spans
 from promptrl.refinement.semantic import Semantic, SemanticSettings, clean_rewrite
-from promptrl.tasks.task import CallTest, TestSuite
+from promptrl.tasks.task import CallTest, PytestFiles, PytestTest, TestSuite
 from tests.refinement.samples import INSTRUCTIONS, episode_of
 from tests.scripted import HashingEncoder, ScriptedModel
 
@@ -134,8 +134,9 @@ def test_a_rewrite_ends_with_tests_that_failed_and_that_the_task_does_not_show(m
     episode = episode_of("Double it, so that f(1) is 2.")
     episode.prompt = episode.original = Prompt(episode.prompt.instruction, "assert f( 1 )==2")
     shown, failed, text, long = (CallTest((1,), 2), CallTest((2,), 5), CallTest((3,), "a"), CallTest((4,), "b" * 200))
-    episode.suite = TestSuite("base", (shown, failed, text, long, CallTest((5,), 6)))
-    outcomes = (Outcome.WRONG, Outcome.WRONG, Outcome.PASSED, Outcome.WRONG, Outcome.NOT_RUN)
+    named = PytestTest("test_f.py::test_f", PytestFiles("f", (), ()))
+    episode.suite = TestSuite("base", (shown, failed, text, long, CallTest((5,), 6), named))
+    outcomes = (Outcome.WRONG, Outcome.WRONG, Outcome.PASSED, Outcome.WRONG, Outcome.NOT_RUN, Outcome.WRONG)
     for results in (outcomes, (*outcomes[:2], Outcome.EXCEPTION, *outcomes[3:])):
         step = failed_step(episode.prompt.instruction)
         verdict = replace(step.verdict, results=tuple(TestResult(outcome, "") for outcome in results))

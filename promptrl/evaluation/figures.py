@@ -49,6 +49,8 @@ _GREYS: Final = ("black", "0.35", "black", "0.5", "black", "0.35", "black", "0.5
 _HATCHES: Final = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo")
 _FILLS: Final = ("white", "0.8", "0.95", "0.6", "0.85", "0.75", "0.9")
 _SHADES: Final = LinearSegmentedColormap.from_list("shades", ["white", "0.5"])
+_MOST_INSIDE: Final = 5
+"""Names in a legend that leave room for lines beside them."""
 _BINS: Final = 12
 """Parts of the training for which the shares of the actions are shown."""
 
@@ -73,7 +75,7 @@ def write_figures(comparison: Comparison, output: Path) -> list[Path]:
 
 def solved_at_step_figure(comparison: Comparison) -> Figure:
     """Share of tasks solved within 1 … T attempts, a panel per block."""
-    figure, axes = _panels(len(comparison.blocks), width=5.4, height=3.8)
+    figure, axes = _panels(len(comparison.blocks), width=_width(comparison), height=3.8)
     for axis, block in zip(axes, comparison.blocks, strict=True):
         steps = range(1, block.horizon + 1)
         for index, entry in enumerate(block.entries):
@@ -82,13 +84,26 @@ def solved_at_step_figure(comparison: Comparison) -> Figure:
         axis.set_xlabel("attempts per task")
         axis.set_ylabel(f"tasks solved (% of {len(block.task_ids)})")
         axis.set_title(str(block.key))
-        axis.legend()
+        _legend(axis)
     return figure
+
+
+def _width(comparison: Comparison) -> float:
+    """Of a panel, in inches, with room for a legend beside it where there has to be one."""
+    return 5.4 if max(len(block.entries) for block in comparison.blocks) <= _MOST_INSIDE else 7.6
+
+
+def _legend(axis: Axes) -> None:
+    """Inside the panel where few lines leave room for it, else beside it."""
+    if len(axis.get_legend_handles_labels()[1]) > _MOST_INSIDE:
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    else:
+        axis.legend()
 
 
 def cost_figure(comparison: Comparison) -> Figure:
     """Strict Pass@1 against tokens per task, a panel per block; bars are the intervals of the table."""
-    figure, axes = _panels(len(comparison.blocks), width=5.4, height=3.8)
+    figure, axes = _panels(len(comparison.blocks), width=_width(comparison), height=3.8)
     for axis, block in zip(axes, comparison.blocks, strict=True):
         for index, entry in enumerate(block.entries):
             score = 100 * entry.strict
@@ -109,7 +124,7 @@ def cost_figure(comparison: Comparison) -> Figure:
         axis.set_xlabel("tokens in and out per task")
         axis.set_ylabel("Strict Pass@1 (%), 95 % interval")
         axis.set_title(f"{block.key}, n = {len(block.task_ids)}")
-        axis.legend()
+        _legend(axis)
     return figure
 
 

@@ -1,8 +1,9 @@
-"""Several agents trained at once, each in a process of its own, with one model that answers all of them in one batch.
+"""Several runs made at once, each in a process of its own, with one model that answers all of them in one batch.
 
-A step of a training waits for its longest answer, and a batch of few rows costs almost as much as one of many. So the
-trainings wait for each other instead: the model is asked once all of them have asked, and what several ask is written
-once. Each training is the same as it would be alone, down to its records, but for times and what came from the cache.
+A step of a run waits for its longest answer, and a batch of few rows costs almost as much as one of many. So one model
+writes what any of the runs asks: a causal model in a batch that goes on while some runs think, any other once all runs
+have asked. What several ask is written once. Each run is the same as it would be alone, down to its records, but for
+times, for what came from the cache, and for rounding, which depends on the batch.
 """
 
 from __future__ import annotations
@@ -18,27 +19,32 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Final, Protocol, TextIO, cast
 
+import torch
 from rich.console import Console
 
 from promptrl.config import Config
 from promptrl.errors import ModelError, PromptRLError, RunError
-from promptrl.experiment import run_experiment
+from promptrl.experiment import run_baselines, run_experiment
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
 from promptrl.models.cache import CachedModel
+from promptrl.models.calls import Call, CallsModel
 from promptrl.workbench import Workbench
 
 _END_SECONDS: Final = 10.0
 _WIDTH: Final = 150
 
 
-class Training(Protocol):
-    """What is asked of a planned run."""
+class Planned(Protocol):
+    """What is asked of a planned run; without a reward nothing is trained."""
 
     @property
     def path(self) -> Path: ...
 
     @property
     def config(self) -> Config: ...
+
+    @property
+    def reward(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why a training, or a call of a model, came to nothing, in one sentence."""
+    """Why a run, or a call of a model, came to nothing, in one sentence."""
 
     sentence: str
 
@@ -114,15 +120,15 @@ def answer_together(asked: Mapping[Connection, Ask], models: Mapping[str, CodeMo
     return list(asking)
 
 
-def train_side_by_side(
-    runs: Iterable[tuple[str, Training, bool]],
+def run_side_by_side(
+    runs: Iterable[tuple[str, Planned, bool]],
     at_once: int,
     workbench: Workbench,
     *,
     make_workbench: Callable[[Config], Workbench] = Workbench,
     console: Console,
 ) -> None:
-    """Train and evaluate agents, some at once, each as `run_experiment` does it alone.
+    """Make runs, some at once, each as `run_experiment` or `run_baselines` makes it alone.
 
     Args:
         runs: a name for the user, the run, and whether it is gone on with; all of the same models.
@@ -132,54 +138,126 @@ def train_side_by_side(
         console: where their lines go, each with the run's name.
 
     Raises:
-        RunError: when a training fails, with its reason; the others are stopped, and can be gone on with.
+        RunError: when a run fails, with its reason; the others are stopped, and can be gone on with.
     """
     # Rewrites come first: who asked for them asks for code next, and then all wait for the long answers together.
     models = {"rewriter": workbench.rewriter, "coder": workbench.coder}
     prints = {name: model.fingerprint for name, model in models.items()}
-    context = multiprocessing.get_context("spawn")  # a fork would share the locks of torch's threads
-    waiting, running = list(runs), dict[Connection, _Running]()
-    asked: dict[Connection, Ask] = {}
+    crowd = _Crowd(runs, at_once, make_workbench, prints, console)
     try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                name, run, resume = waiting.pop(0)
-                ours, theirs = context.Pipe()
-                arguments = (make_workbench, run.config, run.path, resume, prints, theirs)
-                process = context.Process(target=_train, args=arguments, name=name)
-                process.start()
-                theirs.close()
-                running[ours] = _Running(name, process)
-            for connection in cast(list[Connection], wait([one for one in running if one not in asked])):
-                try:
-                    message = connection.recv()
-                except (EOFError, OSError):
-                    running.pop(connection).end()
-                    continue
-                match message:
-                    case Ask(name, requests):
-                        model = models[name]
-                        # What is kept is not waited for: a training that goes on asks often for one answer.
-                        if isinstance(model, CachedModel) and (kept := model.kept(requests)) is not None:
-                            _send(connection, kept)
-                        else:
-                            asked[connection] = message
-                    case Say(text):
-                        console.print(
-                            f"{running[connection].name}: {text}", highlight=False, markup=False, soft_wrap=True
-                        )
-                    case Failed(sentence):
-                        raise RunError(f"{running[connection].name}: {sentence}")
-            if asked and len(asked) == len(running):
-                # In the order in which they began, so that a batch does not depend on who was faster.
-                for connection in answer_together({one: asked[one] for one in running}, models):
-                    del asked[connection]
+        if models["rewriter"] is models["coder"] and (model := _without_rounds(models["coder"])) is not None:
+            model.answer_calls(crowd.calls)
+        else:
+            _answer_in_rounds(crowd, models)
     finally:
-        for one in running.values():
+        crowd.stop()
+
+
+def _without_rounds(model: CodeModel) -> CallsModel | None:
+    usable = model.takes_calls if isinstance(model, CachedModel) else isinstance(model, CallsModel)
+    return cast(CallsModel, model) if usable else None
+
+
+def _answer_in_rounds(crowd: _Crowd, models: Mapping[str, CodeModel]) -> None:
+    asked: dict[Connection, Ask] = {}
+    while crowd.begin():
+        for connection, ask in crowd.heard([one for one in crowd.running if one not in asked]):
+            model = models[ask.model]
+            # What is kept is not waited for: a training that goes on asks often for one answer.
+            if isinstance(model, CachedModel) and (kept := model.kept(ask.requests)) is not None:
+                _send(connection, kept)
+            else:
+                asked[connection] = ask
+        if asked and len(asked) == len(crowd.running):
+            # In the order in which they began, so that a batch does not depend on who was faster.
+            for connection in answer_together({one: asked[one] for one in crowd.running}, models):
+                del asked[connection]
+
+
+class _Crowd:
+    """The processes that are running, and the runs that have to wait for one of these to end."""
+
+    def __init__(
+        self,
+        runs: Iterable[tuple[str, Planned, bool]],
+        at_once: int,
+        make_workbench: Callable[[Config], Workbench],
+        prints: Mapping[str, str],
+        console: Console,
+    ) -> None:
+        self.running: dict[Connection, _Running] = {}
+        self._waiting = list(runs)
+        self._at_once = at_once
+        self._make_workbench = make_workbench
+        self._prints = prints
+        self._console = console
+
+    def begin(self) -> bool:
+        """Fill free places; False when everything has been made."""
+        context = multiprocessing.get_context("spawn")  # a fork would share the locks of torch's threads
+        while self._waiting and len(self.running) < self._at_once:
+            name, run, resume = self._waiting.pop(0)
+            ours, theirs = context.Pipe()
+            make = run_baselines if run.reward is None else run_experiment
+            arguments = (make, self._make_workbench, run.config, run.path, resume, self._prints, theirs)
+            process = context.Process(target=_run, args=arguments, name=name)
+            process.start()
+            theirs.close()
+            self.running[ours] = _Running(name, process)
+        return bool(self.running)
+
+    def heard(self, among: Sequence[Connection], timeout: float | None = None) -> list[tuple[Connection, Ask]]:
+        """What is asked, after waiting until some process says anything at all; what they say is printed.
+
+        Raises:
+            RunError: when one of them has failed.
+        """
+        asks = []
+        for connection in cast(list[Connection], wait(among, timeout)):
+            try:
+                message = connection.recv()
+            except (EOFError, OSError):
+                self.running.pop(connection).end()
+                continue
+            name = self.running[connection].name
+            match message:
+                case Ask():
+                    asks.append((connection, message))
+                case Say(text):
+                    self._console.print(f"{name}: {text}", highlight=False, markup=False, soft_wrap=True)
+                case Failed(sentence):
+                    raise RunError(f"{name}: {sentence}")
+        return asks
+
+    def calls(self, wait_for_some: bool) -> list[Call] | None:
+        """What is asked now, or next; None when everything has been made."""
+        while self.begin():
+            asks = self.heard(list(self.running), None if wait_for_some else 0)
+            if asks or not wait_for_some:
+                return [_AskedCall(connection, ask.requests) for connection, ask in asks]
+        return None
+
+    def stop(self) -> None:
+        """End what is still running; what it made can be gone on with."""
+        for one in self.running.values():
             one.process.terminate()
-        for one in running.values():
+        for one in self.running.values():
             one.process.join(_END_SECONDS)
             one.process.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedCall:
+    """What a process waits for."""
+
+    connection: Connection
+    requests: Sequence[GenerationRequest]
+
+    def answered(self, answers: list[Generation]) -> None:
+        _send(self.connection, answers)
+
+    def failed(self, error: PromptRLError) -> None:
+        _send(self.connection, Failed(str(error)))
 
 
 @dataclass
@@ -198,7 +276,8 @@ class _Running:
             raise RunError(f"{self.name}: its process ended with exit code {self.process.exitcode}")
 
 
-def _train(
+def _run(
+    make: Callable[..., object],
     make_workbench: Callable[[Config], Workbench],
     config: Config,
     path: Path,
@@ -206,16 +285,17 @@ def _train(
     prints: Mapping[str, str],
     connection: Connection,
 ) -> None:
-    """One training in its own process."""
+    """One run in its own process."""
     # Ctrl-C reaches all processes of a terminal; this one is stopped by the one that answers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    torch.set_num_threads(1)  # the model has the cores; little is computed here
     coder, rewriter = (RemoteModel(connection, name, prints[name]) for name in ("coder", "rewriter"))
     console = Console(file=cast(TextIO, _Said(connection)), width=_WIDTH)
     try:
         with closing(make_workbench(config)) as workbench:
             workbench.use_models(coder, rewriter)
-            run_experiment(config, path, resume=resume, console=console, workbench=workbench)
+            make(config, path, resume=resume, console=console, workbench=workbench)
     except PromptRLError as error:
         _send(connection, Failed(str(error)))
     except (KeyboardInterrupt, EOFError, BrokenPipeError):  # whoever answers has stopped, and says so itself

@@ -28,7 +28,7 @@ from promptrl.errors import PromptRLError, RunError
 from promptrl.evaluation.curves import t_interval
 from promptrl.experiment import BASELINES, TRAINING, run_baselines, run_experiment
 from promptrl.run_folder import RUNS_DIR, RunFolder, read_json
-from promptrl.side_by_side import train_side_by_side
+from promptrl.side_by_side import run_side_by_side
 from promptrl.workbench import Workbench
 
 TRAINED: Final = ("ppo",)
@@ -158,12 +158,11 @@ class Study:
             together: list[tuple[str, PlannedRun, bool]] = []
             for number, run in enumerate(runs):
                 name = str(run.path.relative_to(self.output))
-                later = run.reward is not None and self._at_once > 1
                 state = "finished already" if run.finished else "goes on" if begun[number] else "begins"
                 console.print(f"[{number + 1}/{len(runs)}] {name} {state}", highlight=False, markup=False)
                 if run.finished:
                     continue
-                if later:
+                if self._at_once > 1:
                     together.append((name, run, begun[number]))
                     continue
                 workbench = workbench.with_config(run.config)
@@ -171,7 +170,7 @@ class Study:
                 make(run.config, run.path, resume=begun[number], console=console, workbench=workbench)
             if together:
                 make_workbench = self._make_workbench
-                train_side_by_side(together, self._at_once, workbench, make_workbench=make_workbench, console=console)
+                run_side_by_side(together, self._at_once, workbench, make_workbench=make_workbench, console=console)
         except KeyboardInterrupt:
             Console(stderr=True, soft_wrap=True, highlight=False).print(
                 f"stopped; what was made is kept, {go_on} goes on with it"

@@ -21,7 +21,7 @@ class StudySettings(Settings):
     protocols: tuple[TestProtocol, ...] | None = Field(None, description="environment.protocol where unset")
     rewards: tuple[RewardName, ...] | None = Field(None, description="environment.reward where unset")
     states: tuple[StateName, ...] | None = Field(None, description="environment.state where unset")
-    at_once: int = Field(1, ge=1, description="agents trained at once, a process each, that one model answers together")
+    at_once: int = Field(1, ge=1, description="runs made at once, a process each, that one model answers together")
 
     @field_validator("seeds", "protocols", "rewards", "states")
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from promptrl.errors import ModelError
 from promptrl.line_store import LineStore
 from promptrl.models.base import CodeModel, Generation, GenerationRequest, PartialModelError
+from promptrl.models.calls import CallsModel, KeptCalls, More
 
 FORMAT_VERSION = 1
 _PRINT_CHARS = 16  # of a fingerprint, in a file's name
@@ -169,6 +170,33 @@ class CachedModel:
             return None
         self.hits += len(keys)
         return [known[key] for key in keys]
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether `answer_calls` can be used: whether the model itself can."""
+        return isinstance(self.model, CallsModel)
+
+    def answer_calls(self, more: More) -> None:
+        """Answer calls until no more will come; what is kept, or asked already by another call, without the model.
+
+        Raises:
+            ModelError: From the model; what it had answered by then stays kept.
+        """
+        assert isinstance(self.model, CallsModel)
+
+        def count(asked: int, of: int) -> None:
+            self.misses += asked
+            self.hits += of - asked
+
+        self.model.answer_calls(
+            KeptCalls(
+                more,
+                key=lambda request: request_key(self.fingerprint, request),
+                get=lambda keys: self.cache.get(self.store, keys),
+                put=lambda answers: self.cache.put(self.store, answers),
+                count=count,
+            ).more
+        )
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests, in order; those in the cache without the model.

@@ -1,14 +1,15 @@
 """The loop that writes many answers at once with a causal model.
 
-Prompts are read one after another where the cores are busy anyway (CPU) or in groups (GPU), each from the longest
-start that was read before. Rows lie without padding, so that a row is computed as it would be alone; a finished row
-leaves at once, and the next waiting prompt takes its place.
+Jobs are given as a list, or come while others are being written. Prompts are read one after another where the cores are
+busy anyway (CPU) or in groups (GPU), each from the longest start that was read before. Rows lie without padding, so
+that a row is computed as it would be alone; a finished row leaves at once, and the next waiting prompt takes its place.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -50,6 +51,8 @@ class Job:
     written: list[int] = field(default_factory=list)
     finish_reason: FinishReason = "length"
     source: npt.NDArray[np.int64] | None = None
+    seconds: float = 0.0
+    """Of the model's time, shared with whatever was computed together; counted for causal models alone."""
 
     def take(self, token: int, end_ids: frozenset[int]) -> None:
         """Add a token, and note whether it ends the answer."""
@@ -82,6 +85,18 @@ class LoopOptions:
 
     Prompts that are read together are read faster than one by one, and waiting for them leaves places empty.
     """
+
+
+class JobSource(Protocol):
+    """Where jobs come from while others are being written."""
+
+    def more(self, wait: bool) -> Sequence[Job] | None:
+        """The jobs that have come since, at least one with `wait`; None where none will come any more."""
+        ...
+
+    def finished(self, job: Job) -> None:
+        """Take note that an answer has been written."""
+        ...
 
 
 class Batched(Protocol):
@@ -173,20 +188,30 @@ class CausalDecoder:
         """
         run_halving(self, jobs, self._run, self.memory.clear)
 
-    def _run(self, jobs: list[Job]) -> None:
-        # Longest first: rows of like length share the batch, and the short ones fill up its end.
-        queue = list(jobs)
-        if self.options.sort:
-            queue.sort(key=lambda job: (-len(job.tokens), job.tokens.tobytes()))
+    def serve(self, source: JobSource) -> None:
+        """Write answers as their jobs come, until no more will; who came first is read first.
+
+        Raises:
+            ModelError: If memory runs out even for a single row.
+        """
+        coming = _Coming(source)
+        run_halving(self, coming.unfinished, lambda jobs: self._run(jobs, coming), self.memory.clear)
+
+    def _run(self, jobs: list[Job], coming: _Coming | None = None) -> None:
+        queue = self._queue(jobs)
         refills = self.options.refill and self.options.leave
-        self._read_shared_start(queue)
-        slots = min(self.batch_size, len(queue))
+        slots = min(self.batch_size, len(queue)) if coming is None else self.batch_size
         cache = SlotCache(slots)
         live: list[Job] = []
         part = _REFILL_PARTS.get(self.device.type, _REFILL_PARTS_GPU)
         refill_at = self.options.refill_at or max(1, slots // part)
         lengths = np.zeros(slots, dtype=np.int64)
-        while queue or live:
+        while True:
+            if coming is not None and not coming.ended:
+                queue += self._queue(coming.more(wait=not queue and not live))
+            if not queue and not live:
+                return
+            started = time.perf_counter()
             if queue and (not live or (refills and slots - len(live) >= refill_at)):
                 fresh, queue = queue[: slots - len(live)], queue[slots - len(live) :]
                 for job, entry in self._read(fresh):
@@ -196,6 +221,9 @@ class CausalDecoder:
                         slot = cache.place(entry.keys, entry.values, job.max_new_tokens)
                         lengths[slot] = len(job.tokens)
                         live.append(job)
+                _share_time(fresh, started)
+                if coming is not None:
+                    coming.note(fresh)
                 continue
             logits = self._step(cache, live, lengths[: len(live)])
             lengths[: len(live)] += 1
@@ -203,6 +231,9 @@ class CausalDecoder:
             for job, token in zip(live, chosen, strict=True):
                 if not job.is_finished:
                     job.take(int(token), self.end_ids)
+            _share_time(live, started)
+            if coming is not None:
+                coming.note(live)
             if not self.options.leave and not all(job.is_finished for job in live):
                 continue
             for slot in reversed(range(len(live))):
@@ -211,6 +242,15 @@ class CausalDecoder:
                     cache.drop(slot, int(lengths[len(live)]))
                     if slot < len(live):
                         live[slot], lengths[slot] = last, lengths[len(live)]
+
+    def _queue(self, jobs: Sequence[Job]) -> list[Job]:
+        """Jobs that came together, in the order in which they are read, and what all of them begin with read."""
+        # Longest first: rows of like length share the batch, and the short ones fill up its end.
+        queue = list(jobs)
+        if self.options.sort:
+            queue.sort(key=lambda job: (-len(job.tokens), job.tokens.tobytes()))
+        self._read_shared_start(queue)
+        return queue
 
     def _step(self, cache: SlotCache, live: list[Job], lengths: npt.NDArray[np.int64]) -> Tensor:
         """Scores (rows, vocabulary) after each row's last token."""
@@ -309,6 +349,33 @@ class CausalDecoder:
                 [0.0 if job.numbers is None or job.is_finished else job.numbers[len(job.written)] for job in jobs]
             ),
         )
+
+
+class _Coming:
+    """A source, and those of its jobs that are not finished, which start anew where memory runs out."""
+
+    def __init__(self, source: JobSource) -> None:
+        self.unfinished: list[Job] = []
+        self.ended = False
+        self._source = source
+
+    def more(self, wait: bool) -> Sequence[Job]:
+        jobs = self._source.more(wait)
+        self.ended = jobs is None
+        self.unfinished += jobs or ()
+        return jobs or ()
+
+    def note(self, jobs: Sequence[Job]) -> None:
+        """Pass on which of these are finished."""
+        for job in [job for job in jobs if job.is_finished]:
+            self.unfinished[:] = [other for other in self.unfinished if other is not job]
+            self._source.finished(job)
+
+
+def _share_time(jobs: Sequence[Job], started: float) -> None:
+    share = (time.perf_counter() - started) / len(jobs)
+    for job in jobs:
+        job.seconds += share
 
 
 def _as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:

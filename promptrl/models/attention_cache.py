@@ -34,10 +34,10 @@ class _OwnCache(Cache):
 
 
 class PrefillCache(_OwnCache):
-    """For reading prompts: a remembered start, shared by all rows, and what is computed after it.
+    """For reading prompts, packed into one row: what was read before, and what is computed after it.
 
     Args:
-        past: Keys and values of the start, each (layers, heads, tokens, head size); None for no start.
+        past: Keys and values before the row, each (layers, heads, tokens, head size); None for nothing.
     """
 
     def __init__(self, past: tuple[Tensor, Tensor] | None) -> None:
@@ -50,25 +50,20 @@ class PrefillCache(_OwnCache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Keep the new (rows, heads, tokens, head size) and return them with the start before them."""
+        """Keep the new (1, heads, tokens, head size) and return them with the past before them."""
         self.keys.append(key_states)
         self.values.append(value_states)
         if self.past is None:
             return key_states, value_states
-        rows = key_states.shape[0]
         keys, values = self.past[0][layer_idx], self.past[1][layer_idx]
-        return (
-            torch.cat([keys.expand(rows, -1, -1, -1), key_states], dim=2),
-            torch.cat([values.expand(rows, -1, -1, -1), value_states], dim=2),
-        )
+        return torch.cat([keys[None], key_states], dim=2), torch.cat([values[None], value_states], dim=2)
 
-    def row(self, index: int, tokens: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one row, start included, without its padding: each (layers, heads, tokens, head size)."""
-        keys = torch.stack([layer[index, :, :tokens] for layer in self.keys])
-        values = torch.stack([layer[index, :, :tokens] for layer in self.values])
-        if self.past is not None:
-            keys, values = torch.cat([self.past[0], keys], dim=2), torch.cat([self.past[1], values], dim=2)
-        return keys, values
+    def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of some of the new tokens: each (layers, heads, tokens, head size)."""
+        return (
+            torch.stack([layer[0, :, begin:end] for layer in self.keys]),
+            torch.stack([layer[0, :, begin:end] for layer in self.values]),
+        )
 
 
 class SlotCache(_OwnCache):

@@ -1,8 +1,8 @@
 """The loop that writes many answers at once with a causal model.
 
-Jobs are given as a list, or come while others are being written. Prompts are read one after another where the cores are
-busy anyway (CPU) or in groups (GPU), each from the longest start that was read before. Rows lie without padding, so
-that a row is computed as it would be alone; a finished row leaves at once, and the next waiting prompt takes its place.
+Jobs are given as a list, or come while others are being written. Prompts are read some at a time, packed into one row,
+each from the longest start that was read before. Rows lie without padding, so that a row is computed as it would be
+alone; a finished row leaves at once, and the next waiting prompt takes its place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _PREFILL_TOKENS = {"cpu": 192}  # tokens read in one go; a CPU has nothing to win from more in float32,
 _PREFILL_TOKENS_BFLOAT16 = {"cpu": 512}  # and some in bfloat16, which it multiplies faster than memory brings weights
-_PREFILL_TOKENS_GPU = 16384
+_PREFILL_TOKENS_GPU = 4096  # each sees all others in the mask
 _REFILL_PARTS = {"cpu": 8}
 _REFILL_PARTS_GPU = 4
 _SHARED_WORTH = 16
@@ -285,59 +285,71 @@ class CausalDecoder:
         # One token more than is asked for, as the memory never gives a prompt to its very end.
         _, known = self.memory.longest(jobs[0].tokens[: shared + 1])
         if known < shared:
-            self.memory.add(self._read_group([start], None, 0)[0])
+            self.memory.add(self._read_packed([_Unread(start, None, 0)])[0])
 
     def _read(self, jobs: list[Job]) -> list[tuple[Job, Remembered]]:
         """Read the jobs' prompts, each distinct one once, from the longest known start."""
         entries: dict[bytes, Remembered] = {}
-        groups: dict[tuple[int, int], tuple[Remembered | None, list[npt.NDArray[np.int64]]]] = {}
+        unread: dict[bytes, _Unread] = {}
         for job in jobs:
             key = job.tokens.tobytes()
-            if key in entries or any(key == tokens.tobytes() for _, group in groups.values() for tokens in group):
+            if key in entries or key in unread:
                 continue
             known = self.memory.exact(job.tokens)
             if known is not None:
                 entries[key] = known
-                continue
-            start, shared = self.memory.longest(job.tokens)
-            groups.setdefault((id(start), shared), (start, []))[1].append(job.tokens)
+            else:
+                unread[key] = _Unread(job.tokens, *self.memory.longest(job.tokens))
         budgets = _PREFILL_TOKENS_BFLOAT16 if self.dtype == torch.bfloat16 else _PREFILL_TOKENS
         budget = budgets.get(self.device.type, _PREFILL_TOKENS_GPU)
-        for (_, shared), (start, prompts) in groups.items():
-            while prompts:
-                longest = len(prompts[0]) - shared
-                count = max(1, min(len(prompts), budget // longest))
-                some, prompts = prompts[:count], prompts[count:]
-                for entry in self._read_group(some, start, shared):
-                    entries[entry.tokens.tobytes()] = entry
-                    self.memory.add(entry)
+        prompts = list(unread.values())
+        while prompts:
+            ends = np.cumsum([prompt.count for prompt in prompts])
+            count = max(1, int(np.searchsorted(ends, budget, side="right")))
+            some, prompts = prompts[:count], prompts[count:]
+            for entry in self._read_packed(some):
+                entries[entry.tokens.tobytes()] = entry
+                self.memory.add(entry)
         return [(job, entries[job.tokens.tobytes()]) for job in jobs]
 
-    def _read_group(
-        self, prompts: list[npt.NDArray[np.int64]], start: Remembered | None, shared: int
-    ) -> list[Remembered]:
-        """Read prompts that share a known start. Padding stands at the end, where no real token looks."""
-        counts = [len(prompt) - shared for prompt in prompts]
-        width = max(counts)
-        tokens = torch.zeros((len(prompts), width), dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            tokens[row, : counts[row]] = torch.from_numpy(prompt[shared:])
-        past = None if start is None else (start.keys[:, :, :shared], start.values[:, :, :shared])
-        cache = PrefillCache(past)
-        columns = torch.arange(shared, shared + width, device=self.device)
-        mask = torch.arange(shared + width, device=self.device)[None] <= columns[:, None]
-        last = sorted({count - 1 for count in counts})
+    def _read_packed(self, prompts: list[_Unread]) -> list[Remembered]:
+        """Read prompts as one row, one after the other without padding, each of which sees itself and its own start."""
+        starts: dict[int, _Unread] = {}  # per remembered start the prompt that shares most of it
+        for prompt in prompts:
+            if prompt.shared > getattr(starts.get(id(prompt.start)), "shared", 0):
+                starts[id(prompt.start)] = prompt
+        columns = dict(zip(starts, np.cumsum([0, *(prompt.shared for prompt in starts.values())]), strict=False))
+        before = sum(prompt.shared for prompt in starts.values())
+        ends = np.cumsum([prompt.count for prompt in prompts])
+        width = int(ends[-1])
+        seen = torch.zeros((width, before + width), dtype=torch.bool)
+        for prompt, end in zip(prompts, ends.tolist(), strict=True):
+            own = slice(end - prompt.count, end)
+            if prompt.shared:
+                column = int(columns[id(prompt.start)])
+                seen[own, column : column + prompt.shared] = True
+            seen[own, before + own.start : before + end] = torch.ones(prompt.count, prompt.count).tril().bool()
+        pasts = [prompt.past for prompt in starts.values()]
+        cache = PrefillCache(
+            (torch.cat([keys for keys, _ in pasts], dim=2), torch.cat([values for _, values in pasts], dim=2))
+            if pasts
+            else None
+        )
         logits = self._forward(
-            tokens.to(self.device),
-            columns[None].expand(len(prompts), -1),
-            _as_bias(mask[None, None].expand(len(prompts), -1, -1, -1), self.dtype),
+            torch.from_numpy(np.concatenate([prompt.tokens[prompt.shared :] for prompt in prompts]))[None].to(
+                self.device
+            ),
+            torch.cat([torch.arange(prompt.shared, len(prompt.tokens)) for prompt in prompts])[None].to(self.device),
+            _as_bias(seen[None, None].to(self.device), self.dtype),
             cache,
-            torch.tensor(last, device=self.device),
+            torch.from_numpy(ends - 1).to(self.device),
         )
         entries = []
-        for row, prompt in enumerate(prompts):
-            keys, values = cache.row(row, counts[row])
-            entries.append(Remembered(prompt, keys, values, logits[row, last.index(counts[row] - 1)].clone()))
+        for number, (prompt, end) in enumerate(zip(prompts, ends.tolist(), strict=True)):
+            keys, values = cache.part(end - prompt.count, end)
+            if prompt.shared:
+                keys, values = (torch.cat(both, dim=2) for both in zip(prompt.past, (keys, values), strict=True))
+            entries.append(Remembered(prompt.tokens, keys, values, logits[0, number].clone()))
         return entries
 
     def _choose(self, logits: Tensor, jobs: list[Job]) -> npt.NDArray[np.int64]:
@@ -349,6 +361,26 @@ class CausalDecoder:
                 [0.0 if job.numbers is None or job.is_finished else job.numbers[len(job.written)] for job in jobs]
             ),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A prompt, the first `shared` tokens of which are known from another one."""
+
+    tokens: npt.NDArray[np.int64]
+    start: Remembered | None
+    shared: int
+
+    @property
+    def count(self) -> int:
+        """Tokens to be read."""
+        return len(self.tokens) - self.shared
+
+    @property
+    def past(self) -> tuple[Tensor, Tensor]:
+        """Keys and values of what is known, each (layers, heads, shared, head size)."""
+        assert self.start is not None
+        return self.start.keys[:, :, : self.shared], self.start.values[:, :, : self.shared]
 
 
 class _Coming:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,13 +215,13 @@ def test_a_prompt_is_read_once(tiny_folder: Path, monkeypatch: pytest.MonkeyPatc
     tiny = model(tiny_folder)
     decoder = tiny.load().decoder
     read: list[int] = []
-    forward = decoder._read_group
+    forward = decoder._read_packed
 
-    def counting(prompts: list[np.ndarray], start: object, shared: int) -> object:
-        read.extend(len(prompt) - shared for prompt in prompts)
-        return forward(prompts, start, shared)  # type: ignore[arg-type]
+    def counting(prompts: list[Any]) -> object:
+        read.extend(prompt.count for prompt in prompts)
+        return forward(prompts)
 
-    monkeypatch.setattr(decoder, "_read_group", counting)
+    monkeypatch.setattr(decoder, "_read_packed", counting)
     ask = GenerationRequest("a prompt that is drawn from many times", temperature=1.0, max_new_tokens=4)
     tiny.generate([replace(ask, draw=draw) for draw in range(6)])
     assert len(read) == 1

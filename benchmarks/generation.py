@@ -46,6 +46,7 @@ WAYS = {
     "refill-singly": "... each free place is filled at once, prompts being read one by one",
     "no-refill": "... the next batch starts when this one has ended",
     "no-leave": "... finished rows are computed to the end of their batch",
+    "no-pack": "... each prompt read alone",
     "no-sort": "... prompts in the order they came",
     "no-means": "... without any of these",
     "drawn": "... drawn at temperature 0.8",
@@ -272,12 +273,12 @@ class Bench:
         precision = self.arguments.means
         model = self.model("int8" if precision == "int8" else "none", "auto")
         decoder, asked = model.load().decoder, self.asked(way)
-        if way in ("no-refill", "no-leave", "no-sort"):
+        if way in ("no-refill", "no-leave", "no-sort", "no-pack"):
             decoder.options = replace(decoder.options, **{way.removeprefix("no-"): False})
         elif way == "refill-singly":
             decoder.options = replace(decoder.options, refill_at=1)
         elif way == "no-means":
-            decoder.options = replace(decoder.options, sort=False, leave=False, refill=False)
+            decoder.options = replace(decoder.options, sort=False, leave=False, refill=False, pack=False)
         elif way == "drawn":
             asked = [replace(request, temperature=0.8, top_p=0.95) for request in asked]
         elif way == "known":

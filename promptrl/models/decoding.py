@@ -80,6 +80,8 @@ class LoopOptions:
     """A finished row leaves the batch at once; else it is computed until the last of its batch is finished."""
     refill: bool = True
     """A waiting prompt takes the place of a row that left; else the next batch begins when this one has ended."""
+    pack: bool = True
+    """Several prompts are read at once, whatever each has in common with earlier ones; else one by one."""
     refill_at: int | None = None
     """How many rows have to be free for that; None for an eighth of the batch on a CPU, and a quarter elsewhere.
 
@@ -305,7 +307,7 @@ class CausalDecoder:
         prompts = list(unread.values())
         while prompts:
             ends = np.cumsum([prompt.count for prompt in prompts])
-            count = max(1, int(np.searchsorted(ends, budget, side="right")))
+            count = max(1, int(np.searchsorted(ends, budget, side="right"))) if self.options.pack else 1
             some, prompts = prompts[:count], prompts[count:]
             for entry in self._read_packed(some):
                 entries[entry.tokens.tobytes()] = entry

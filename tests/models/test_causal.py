@@ -76,7 +76,13 @@ def test_what_else_is_in_the_batch_changes_nothing(
 
 @pytest.mark.parametrize(
     "options",
-    [{"sort": False}, {"refill": False}, {"leave": False}, {"sort": False, "refill": False, "leave": False}],
+    [
+        {"sort": False},
+        {"refill": False},
+        {"leave": False},
+        {"pack": False},
+        {"sort": False, "refill": False, "leave": False, "pack": False},
+    ],
 )
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_what_makes_the_loop_fast_changes_no_answer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -214,7 +215,11 @@ def run_function(function: Callable[..., Any]) -> None:
 
 
 def run(command: Callable[[], Any]) -> None:
-    """Run a command; an error a user can mend ends in one sentence and exit code 2."""
+    """Run a command; an error a user can mend ends in one sentence and exit code 2.
+
+    What a batch system stops a job with, SIGTERM, does what Ctrl-C does: what was made is kept and can be gone on with.
+    """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         command()
     except PromptRLError as error:
@@ -223,6 +228,8 @@ def run(command: Callable[[], Any]) -> None:
     except KeyboardInterrupt:
         Console(stderr=True).print("promptrl: stopped")
         sys.exit(130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -39,3 +39,27 @@ def test_a_mistake_ends_in_one_sentence(arguments: list[str], message: str, tmp_
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+STOPPED = """
+import os, signal, time
+from promptrl.cli import run_function
+
+def work():
+    try:
+        os.kill(os.getpid(), signal.{})
+        time.sleep(60)
+    finally:
+        print("kept")
+
+run_function(work)
+"""
+
+
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+def test_a_stopped_job_may_keep_what_it_has(signal: str) -> None:
+    command = [sys.executable, "-c", "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"]
+    command[-1] += STOPPED.format(signal)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "kept\n"), done.stderr
+    assert "Traceback" not in done.stderr

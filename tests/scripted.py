@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from promptrl.errors import ModelError
 from promptrl.execution import Judge, SandboxSettings
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
+from promptrl.models.calls import Call, More
 from promptrl.refinement.engine import EpisodeSettings, GenerationSettings, RefinementEngine
 from promptrl.refinement.operators import OperatorContext, OperatorSettings, make_operators
 from promptrl.tasks.task import CallTest, Task, TestSuite
@@ -33,6 +35,25 @@ class ScriptedModel:
     @property
     def requests(self) -> list[GenerationRequest]:
         return [request for batch in self.batches for request in batch]
+
+
+class CalledModel(ScriptedModel):
+    """Takes up calls until none comes at once, and answers the last of them first."""
+
+    def answer_calls(self, more: More) -> None:
+        waiting: list[Call] = []
+        while True:
+            calls = more(not waiting)
+            if calls is None and not waiting:
+                return
+            if calls:
+                waiting += calls
+                continue
+            call = waiting.pop()
+            try:
+                call.answered(self.generate(call.requests))
+            except ModelError as error:
+                call.failed(error)
 
 
 class HashingEncoder:

@@ -20,7 +20,7 @@ from promptrl.models.cache import CachedModel, GenerationCache
 from promptrl.side_by_side import RemoteModel, answer_together
 from promptrl.study import Study
 from promptrl.workbench import Workbench
-from tests.scripted import ScriptedModel, make_judge
+from tests.scripted import CalledModel, ScriptedModel, make_judge
 from tests.workbench import only_rewritten, scripted_workbench, small_config
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -100,6 +100,37 @@ class _Shared:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_Shared, (self._there,))
+
+
+@pytest.mark.parametrize("kind", [ScriptedModel, CalledModel])
+def test_more_runs_than_places_with_and_without_an_agent(
+    judge: Judge, tmp_path: Path, kind: type[ScriptedModel]
+) -> None:
+    config = small_config(evaluation={"methods": ["direct", "repeat-direct", "ppo"]}, study={"at_once": 2})
+    coder, console = CalledModel(only_rewritten), Console(file=io.StringIO(), width=200)
+
+    def shared(config: Config) -> Workbench:
+        workbench = scripted_workbench(judge)(config)
+        workbench.use_models(coder, coder)
+        return workbench
+
+    alone = Study(
+        config.model_copy(update={"study": config.study.model_validate({"at_once": 1})}),
+        tmp_path / "alone",
+        seeds=[0, 1],
+        make_workbench=shared,
+    ).run(console=console)
+    together = Study(config, tmp_path / "both", seeds=[0, 1], make_workbench=_Shared(make_own, shared)).run(
+        console=console
+    )
+    names = ["baselines-seed0", "baselines-seed1", "shaped-seed0", "shaped-seed1"]
+    assert [path.name for path in together] == names
+    for one, other in zip(alone, together, strict=True):
+        results = [json.loads((path / "summary.json").read_text())["evaluation"] for path in (one, other)]
+        scores = [[(r["method"], r["n"], r["strict"], r["soft"]) for r in result] for result in results]
+        assert scores[0] == scores[1]
+        if (one / "train.jsonl").exists():
+            assert records(one) == records(other)
 
 
 @pytest.mark.parametrize(

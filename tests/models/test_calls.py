@@ -14,7 +14,7 @@ from promptrl.models import Generation, GenerationRequest, ModelSettings
 from promptrl.models.cache import CachedModel, GenerationCache
 from promptrl.models.calls import CallsModel
 from promptrl.models.causal import CausalModel
-from tests.scripted import ScriptedModel
+from tests.scripted import CalledModel, ScriptedModel
 
 TEXTS = (
     "def one():",
@@ -136,27 +136,8 @@ def test_memory_that_runs_out_halves_the_batch_and_no_call_is_lost(
     assert decoder.batch_size <= 2
 
 
-class Slow(ScriptedModel):
-    """Takes up all calls that come, and answers them last to first once none comes at once."""
-
-    def answer_calls(self, more: object) -> None:
-        waiting: list[Asked] = []
-        while True:
-            calls = more(not waiting)  # type: ignore[operator]
-            if calls is None and not waiting:
-                return
-            if calls:
-                waiting += calls
-                continue
-            call = waiting.pop()
-            try:
-                call.answered(self.generate(call.requests))
-            except ModelError as error:
-                call.failed(error)
-
-
 def test_what_is_kept_or_asked_already_is_not_asked_again(tmp_path: Path) -> None:
-    inner = Slow(lambda request: request.user.upper())
+    inner = CalledModel(lambda request: request.user.upper())
     cached = CachedModel(inner, GenerationCache(tmp_path))
     assert cached.takes_calls
     assert not CachedModel(ScriptedModel(str), GenerationCache(tmp_path)).takes_calls
@@ -175,7 +156,7 @@ def test_what_is_kept_or_asked_already_is_not_asked_again(tmp_path: Path) -> Non
     assert [(answer.cached, answer.seconds) for answer in same.answers or ()] == [(True, 0.1), (True, 0.1)]
     assert [answer.cached for answer in both.answers or ()] == [True, True, False]
     assert (cached.misses, cached.hits) == (4, 6)
-    again = CachedModel(Slow(lambda request: "never"), GenerationCache(tmp_path))
+    again = CachedModel(CalledModel(lambda request: "never"), GenerationCache(tmp_path))
     assert [answer.text for answer in again.generate(requests("c", "a"))] == ["C", "A"]
 
 
@@ -185,7 +166,7 @@ def test_an_error_reaches_all_who_wait_for_it_once_and_is_not_kept(tmp_path: Pat
             raise ModelError("It broke.")
         return request.user
 
-    cached = CachedModel(Slow(answer), GenerationCache(tmp_path))
+    cached = CachedModel(CalledModel(answer), GenerationCache(tmp_path))
     first, second, third = (Asked(requests(*texts)) for texts in (("bad", "a"), ("a", "bad", "b"), ("b",)))
     cached.answer_calls(Coming([(0, first), (0, second), (0, third)]).more)
     assert [str(call.error) for call in (first, second)] == ["It broke.", "It broke."]

@@ -21,7 +21,7 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((CONFIGS / "backbones").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_backbone_fits_an_experiment(path: Path) -> None:
     config = load_config(f"mbpp_plus.yaml,{path.stem}")
-    assert (config.benchmark, config.ppo.n_envs) == ("mbpp_plus", 64)
+    assert (config.benchmark, config.ppo.n_envs) == ("mbpp_plus", 128)
     automatic = config.model.model_copy(update={"prompt_style": "auto"})
     assert resolve_style(config.model) == resolve_style(automatic) == config.model.prompt_style
     assert (config.rewriter is None) == (config.model.prompt_style == "chat")  # the others follow no instruction

@@ -102,10 +102,7 @@ class _Shared:
         return (_Shared, (self._there,))
 
 
-@pytest.mark.parametrize("kind", [ScriptedModel, CalledModel])
-def test_more_runs_than_places_with_and_without_an_agent(
-    judge: Judge, tmp_path: Path, kind: type[ScriptedModel]
-) -> None:
+def test_more_runs_than_places_with_and_without_an_agent(judge: Judge, tmp_path: Path) -> None:
     config = small_config(evaluation={"methods": ["direct", "repeat-direct", "ppo"]}, study={"at_once": 2})
     coder, console = CalledModel(only_rewritten), Console(file=io.StringIO(), width=200)
 

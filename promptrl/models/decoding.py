@@ -200,6 +200,8 @@ class CausalDecoder:
         run_halving(self, coming.unfinished, lambda jobs: self._run(jobs, coming), self.memory.clear)
 
     def _run(self, jobs: list[Job], coming: _Coming | None = None) -> None:
+        if coming is not None:  # memory may have run out between a job's last token and the word of it
+            coming.note(list(coming.unfinished))
         queue = self._queue(jobs)
         refills = self.options.refill and self.options.leave
         slots = min(self.batch_size, len(queue)) if coming is None else self.batch_size
@@ -400,8 +402,9 @@ class _Coming:
         return jobs or ()
 
     def note(self, jobs: Sequence[Job]) -> None:
-        """Pass on which of these are finished."""
-        for job in [job for job in jobs if job.is_finished]:
+        """Pass on which of these are finished, each once."""
+        waiting = {id(job) for job in self.unfinished}
+        for job in [job for job in jobs if job.is_finished and id(job) in waiting]:
             self.unfinished[:] = [other for other in self.unfinished if other is not job]
             self._source.finished(job)
 

@@ -298,8 +298,9 @@ def _run(
             make(config, path, resume=resume, console=console, workbench=workbench)
     except PromptRLError as error:
         _send(connection, Failed(str(error)))
-    except (KeyboardInterrupt, EOFError, BrokenPipeError):  # whoever answers has stopped, and says so itself
-        pass
+    except (KeyboardInterrupt, EOFError, BrokenPipeError):
+        # Mostly whoever answers has stopped, and says so itself; where it has not, this run must not count as made.
+        raise SystemExit(1) from None
     except Exception as error:
         _send(connection, Failed(f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
     finally:

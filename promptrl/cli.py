@@ -16,6 +16,7 @@ from promptrl.doctor import doctor
 from promptrl.errors import ConfigError, PromptRLError
 from promptrl.models.commands import cache_app
 from promptrl.refine_command import refine
+from promptrl.stopping import stop_once
 
 Number = TypeVar("Number", int, float)
 
@@ -219,7 +220,7 @@ def run(command: Callable[[], Any]) -> None:
 
     What a batch system stops a job with, SIGTERM, does what Ctrl-C does: what was made is kept and can be gone on with.
     """
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, stop_once)
     try:
         command()
     except PromptRLError as error:

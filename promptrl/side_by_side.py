@@ -28,6 +28,7 @@ from promptrl.experiment import run_baselines, run_experiment
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
 from promptrl.models.cache import CachedModel
 from promptrl.models.calls import Call, CallsModel
+from promptrl.stopping import stop_once
 from promptrl.workbench import Workbench
 
 _END_SECONDS: Final = 10.0
@@ -69,6 +70,10 @@ class Failed:
     sentence: str
 
 
+class NobodyAnswersError(Exception):
+    """Nobody is there to answer any more."""
+
+
 class RemoteModel:
     """A model that lies in another process, asked through a connection.
 
@@ -88,12 +93,15 @@ class RemoteModel:
 
         Raises:
             ModelError: what the model raised.
-            EOFError: when nobody is there to answer any more.
+            NobodyAnswersError: when nobody is there to answer any more.
         """
         if not requests:
             return []
-        self._connection.send(Ask(self._name, tuple(requests)))
-        answer = self._connection.recv()
+        try:
+            self._connection.send(Ask(self._name, tuple(requests)))
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            raise NobodyAnswersError from None
         if isinstance(answer, Failed):
             raise ModelError(answer.sentence)
         return cast(list[Generation], answer)
@@ -234,7 +242,7 @@ class _Crowd:
         while self.begin():
             asks = self.heard(list(self.running), None if wait_for_some else 0)
             if asks or not wait_for_some:
-                return [_AskedCall(connection, ask.requests) for connection, ask in asks]
+                return [call for connection, ask in asks for call in _Asked(connection, ask.requests).calls()]
         return None
 
     def stop(self) -> None:
@@ -246,18 +254,42 @@ class _Crowd:
             one.process.kill()
 
 
-@dataclass(frozen=True, slots=True)
-class _AskedCall:
-    """What a process waits for."""
+class _Asked:
+    """What a process waits for: all answers, or the first reason why one will not come."""
 
-    connection: Connection
-    requests: Sequence[GenerationRequest]
+    def __init__(self, connection: Connection, requests: Sequence[GenerationRequest]) -> None:
+        self._connection = connection
+        self._requests = requests
+        self._answers: dict[int, Generation] = {}
+        self._failed = False
 
-    def answered(self, answers: list[Generation]) -> None:
-        _send(self.connection, answers)
+    def calls(self) -> list[Call]:
+        return [_AskedCall(request, number, self) for number, request in enumerate(self._requests)]
+
+    def answered(self, number: int, answer: Generation) -> None:
+        self._answers[number] = answer
+        if len(self._answers) == len(self._requests):
+            _send(self._connection, [self._answers[number] for number in range(len(self._requests))])
 
     def failed(self, error: PromptRLError) -> None:
-        _send(self.connection, Failed(str(error)))
+        if not self._failed:
+            _send(self._connection, Failed(str(error)))
+        self._failed = True
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedCall:
+    """One of the requests of a process."""
+
+    request: GenerationRequest
+    number: int
+    asked: _Asked
+
+    def answered(self, answer: Generation) -> None:
+        self.asked.answered(self.number, answer)
+
+    def failed(self, error: PromptRLError) -> None:
+        self.asked.failed(error)
 
 
 @dataclass
@@ -288,17 +320,17 @@ def _run(
     """One run in its own process."""
     # Ctrl-C reaches all processes of a terminal; this one is stopped by the one that answers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, stop_once)
     torch.set_num_threads(1)  # the model has the cores; little is computed here
     coder, rewriter = (RemoteModel(connection, name, prints[name]) for name in ("coder", "rewriter"))
-    console = Console(file=cast(TextIO, _Said(connection)), width=_WIDTH)
+    console = Console(file=cast(TextIO, _Said(connection)), width=_WIDTH, force_terminal=False, color_system=None)
     try:
         with closing(make_workbench(config)) as workbench:
             workbench.use_models(coder, rewriter)
             make(config, path, resume=resume, console=console, workbench=workbench)
     except PromptRLError as error:
         _send(connection, Failed(str(error)))
-    except (KeyboardInterrupt, EOFError, BrokenPipeError):
+    except (KeyboardInterrupt, NobodyAnswersError):
         # Mostly whoever answers has stopped, and says so itself; where it has not, this run must not count as made.
         raise SystemExit(1) from None
     except Exception as error:

@@ -51,7 +51,7 @@ class CalledModel(ScriptedModel):
                 continue
             call = waiting.pop()
             try:
-                call.answered(self.generate(call.requests))
+                call.answered(self.generate([call.request])[0])
             except ModelError as error:
                 call.failed(error)
 

@@ -50,16 +50,19 @@ def work():
         os.kill(os.getpid(), signal.{})
         time.sleep(60)
     finally:
+        {}
         print("kept")
 
 run_function(work)
 """
 
 
-@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
-def test_a_stopped_job_may_keep_what_it_has(signal: str) -> None:
+@pytest.mark.parametrize(
+    ("signal", "then"), [("SIGINT", "pass"), ("SIGTERM", "pass"), ("SIGTERM", "os.kill(os.getpid(), signal.SIGTERM)")]
+)
+def test_a_stopped_job_may_keep_what_it_has(signal: str, then: str) -> None:
     command = [sys.executable, "-c", "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"]
-    command[-1] += STOPPED.format(signal)
+    command[-1] += STOPPED.format(signal, then)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "kept\n"), done.stderr
     assert "Traceback" not in done.stderr

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from threading import Thread
@@ -17,7 +20,8 @@ from promptrl.errors import ModelError, RunError
 from promptrl.execution import Judge
 from promptrl.models.base import CodeModel, Generation, GenerationRequest
 from promptrl.models.cache import CachedModel, GenerationCache
-from promptrl.side_by_side import RemoteModel, answer_together
+from promptrl.progress import progress_bar
+from promptrl.side_by_side import Failed, NobodyAnswersError, RemoteModel, Say, _run, answer_together
 from promptrl.study import Study
 from promptrl.workbench import Workbench
 from tests.scripted import CalledModel, ScriptedModel, make_judge
@@ -141,6 +145,91 @@ def test_one_that_fails_stops_all_and_says_why(judge: Judge, tmp_path: Path, see
         study.run(console=Console(file=io.StringIO()))
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Signal handlers, which a run's process sets for itself."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+class Bare:
+    def __init__(self, config: object) -> None:
+        self.config = config
+
+    def use_models(self, coder: object, rewriter: object) -> None:
+        self.coder = coder
+
+    def close(self) -> None:
+        pass
+
+
+def run_in_this_process(make: Callable[..., object]) -> list[object]:
+    """What a run's process says."""
+    ours, theirs = Pipe()
+    prints = {"coder": "print", "rewriter": "print"}
+    _run(make, Bare, small_config(), Path("unused"), False, prints, theirs)  # type: ignore[arg-type]
+    said = []
+    with suppress(EOFError):
+        while True:
+            said.append(ours.recv())
+    return said
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_run_that_fails_for_a_reason_of_its_own_says_it() -> None:
+    def make(*args: object, **kwargs: object) -> None:
+        raise EOFError("agent.zip is cut off")
+
+    (failed,) = run_in_this_process(make)
+    assert isinstance(failed, Failed)
+    assert failed.sentence.startswith("EOFError: agent.zip is cut off")
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_run_that_is_stopped_keeps_what_it_has_and_is_not_taken_for_made(twice: bool) -> None:
+    kept = []
+
+    def make(*args: object, **kwargs: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            if twice:
+                os.kill(os.getpid(), signal.SIGTERM)
+            kept.append(True)
+
+    with pytest.raises(SystemExit) as ended:
+        run_in_this_process(make)
+    assert ended.value.code == 1
+    assert kept == [True]
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_run_that_nobody_answers_any_more_ends() -> None:
+    def make(*args: object, workbench: Bare, **kwargs: object) -> None:
+        raise NobodyAnswersError
+
+    with pytest.raises(SystemExit) as ended:
+        run_in_this_process(make)
+    assert ended.value.code == 1
+
+
+@pytest.mark.usefixtures("handlers")
+def test_progress_comes_as_lines_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    def make(*args: object, console: Console, **kwargs: object) -> None:
+        with progress_bar("train", 10, console, unit="steps") as advance:
+            advance(10, {"return": 1.0})
+
+    (said,) = run_in_this_process(make)
+    assert isinstance(said, Say)
+    assert said.text.startswith("train: 10/10 steps")
+    assert "\x1b" not in said.text
+
+
 def test_what_several_ask_is_written_once_and_errors_reach_who_asked(tmp_path: Path) -> None:
     model = ScriptedModel(lambda request: request.user.upper())
 
@@ -182,5 +271,5 @@ def test_what_several_ask_is_written_once_and_errors_reach_who_asked(tmp_path: P
 def test_a_remote_model_says_when_nobody_answers() -> None:
     ours, theirs = Pipe()
     ours.close()
-    with pytest.raises((EOFError, BrokenPipeError)):
+    with pytest.raises(NobodyAnswersError):
         RemoteModel(theirs, "coder", "print").generate([GenerationRequest("a")])

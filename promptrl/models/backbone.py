@@ -133,13 +133,7 @@ class LocalModel(ABC):
         loaded.decoder.run(jobs)
         share = (time.perf_counter() - started) / len(requests)
         return [
-            Generation(
-                text=loaded.prompter.answer(jobs[index], request),
-                tokens_in=len(jobs[index].tokens),
-                tokens_out=len(jobs[index].written),
-                finish_reason=jobs[index].finish_reason,
-                seconds=share,
-            )
+            generation(loaded.prompter, jobs[index], request, share)
             for index, request in zip(order, requests, strict=True)
         ]
 
@@ -176,6 +170,17 @@ class LocalModel(ABC):
             pack_linears(model, self._packed)
         model.to(device=self.device, dtype=self.dtype)
         return config, tokenizer, model
+
+
+def generation(prompter: Prompter, job: Job, request: GenerationRequest, seconds: float) -> Generation:
+    """What a finished job is to a request."""
+    return Generation(
+        text=prompter.answer(job, request),
+        tokens_in=len(job.tokens),
+        tokens_out=len(job.written),
+        finish_reason=job.finish_reason,
+        seconds=seconds,
+    )
 
 
 def find_end_ids(model: Any, tokenizer: Any) -> frozenset[int]:

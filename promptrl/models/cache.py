@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from promptrl.errors import ModelError
+from promptrl.errors import ModelError, PromptRLError
 from promptrl.line_store import LineStore
 from promptrl.models.base import CodeModel, Generation, GenerationRequest, PartialModelError
-from promptrl.models.calls import CallsModel, KeptCalls, More
+from promptrl.models.calls import Call, CallsModel, More
 
 FORMAT_VERSION = 1
 _PRINT_CHARS = 16  # of a fingerprint, in a file's name
@@ -180,23 +180,10 @@ class CachedModel:
         """Answer calls until no more will come; what is kept, or asked already by another call, without the model.
 
         Raises:
-            ModelError: From the model; what it had answered by then stays kept.
+            ModelError: From the model; what it had answered by then stays kept, an error never is.
         """
         assert isinstance(self.model, CallsModel)
-
-        def count(asked: int, of: int) -> None:
-            self.misses += asked
-            self.hits += of - asked
-
-        self.model.answer_calls(
-            KeptCalls(
-                more,
-                key=lambda request: request_key(self.fingerprint, request),
-                get=lambda keys: self.cache.get(self.store, keys),
-                put=lambda answers: self.cache.put(self.store, answers),
-                count=count,
-            ).more
-        )
+        self.model.answer_calls(_UnkeptCalls(self, more).more)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests, in order; those in the cache without the model.
@@ -227,7 +214,72 @@ class CachedModel:
         for key in keys:
             generation = known[key]
             if key in missing and key not in first:
-                generation = replace(generation, cached=True, seconds=0.0)
+                generation = replace(generation, cached=True)  # seconds in full, as a replay has them
             first.discard(key)
             answers.append(generation)
         return answers
+
+
+class _UnkeptCalls:
+    """Calls less those whose answers are kept, and less those that ask what another one has asked already."""
+
+    def __init__(self, cached: CachedModel, more: More) -> None:
+        self._cached = cached
+        self._more = more
+        self._waiting: dict[str, list[Call]] = {}
+
+    def more(self, wait: bool) -> list[Call] | None:
+        """What the model has to answer."""
+        while True:
+            calls = self._more(wait)
+            if calls is None:
+                return None
+            unkept = self._unkept(calls) if calls else []
+            if unkept or not wait:
+                return unkept
+
+    def _unkept(self, calls: Sequence[Call]) -> list[Call]:
+        cached = self._cached
+        keyed = [(request_key(cached.fingerprint, call.request), call) for call in calls]
+        known = cached.cache.get(cached.store, {key for key, _ in keyed})
+        unkept: list[Call] = []
+        for key, call in keyed:
+            if key in known:
+                cached.hits += 1
+                call.answered(known[key])
+            elif key in self._waiting:
+                self._waiting[key].append(call)
+            else:
+                self._waiting[key] = [call]
+                unkept.append(_Unkept(call.request, key, self))
+        return unkept
+
+    def answered(self, key: str, answer: Generation) -> None:
+        """Keep an answer and pass it on."""
+        self._cached.cache.put(self._cached.store, [(key, answer)])
+        first, *others = self._waiting.pop(key)
+        self._cached.misses += 1
+        self._cached.hits += len(others)
+        first.answered(answer)
+        for call in others:
+            call.answered(replace(answer, cached=True))
+
+    def failed(self, key: str, error: PromptRLError) -> None:
+        """Tell all who wait for it."""
+        for call in self._waiting.pop(key):
+            call.failed(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unkept:
+    """The model's part of one or more equal calls."""
+
+    request: GenerationRequest
+    key: str
+    calls: _UnkeptCalls
+
+    def answered(self, answer: Generation) -> None:
+        self.calls.answered(self.key, answer)
+
+    def failed(self, error: PromptRLError) -> None:
+        self.calls.failed(self.key, error)

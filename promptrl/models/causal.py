@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from promptrl.errors import PromptRLError
-from promptrl.models.backbone import Loaded, LocalModel, find_end_ids
-from promptrl.models.base import Generation
+from promptrl.models.backbone import Loaded, LocalModel, find_end_ids, generation
 from promptrl.models.calls import Call, More
 from promptrl.models.decoding import CausalDecoder, Job
 from promptrl.models.formats import check_decoding
@@ -40,75 +39,57 @@ class CausalModel(LocalModel):
         return Loaded(Prompter(tokenizer, settings, self.style, context), decoder)
 
     def answer_calls(self, more: More) -> None:
-        """Answer calls as they come, in one batch, until no more will; a call's equal greedy requests once.
+        """Answer calls as they come, in one batch, until no more will; what came at once and is equal once.
 
         Raises:
             ModelError: If the model cannot be loaded, or memory runs out.
         """
-        loaded = self.load()
-        loaded.decoder.serve(_CallJobs(loaded.prompter, more))
-
-
-@dataclass
-class _Open:
-    """A call whose answers are being written."""
-
-    call: Call
-    jobs: list[Job]
-    order: list[int]
-    left: int
+        first = more(True)  # a model that is asked nothing is not loaded
+        if first is not None:
+            loaded = self.load()
+            loaded.decoder.serve(_CallJobs(loaded.prompter, first, more))
 
 
 class _CallJobs:
-    """Calls as jobs of a decoder; equal requests of a call are one job.
+    """Calls as jobs of a decoder.
 
     Args:
         prompter: of the model.
-        more: where calls come from.
+        first: calls that have come already.
+        more: where others come from.
     """
 
-    def __init__(self, prompter: Prompter, more: More) -> None:
+    def __init__(self, prompter: Prompter, first: Sequence[Call], more: More) -> None:
         self._prompter = prompter
+        self._first = first
         self._more = more
-        self._open: dict[int, _Open] = {}
+        self._calls: dict[int, list[Call]] = {}  # by the identity of their job
 
     def more(self, wait: bool) -> list[Job] | None:
         while True:
-            calls = self._more(wait)
+            calls: Sequence[Call] | None
+            calls, self._first = self._first or self._more(wait), ()
             if calls is None:
                 return None
-            jobs = [job for call in calls for job in self._begin(call)]
+            jobs = self._begin(calls)
             if jobs or not wait:
                 return jobs
 
-    def _begin(self, call: Call) -> list[Job]:
+    def _begin(self, calls: Sequence[Call]) -> list[Job]:
         try:
-            for request in call.requests:
-                check_decoding(request.temperature, request.top_p, request.max_new_tokens)
-            jobs, order = self._prompter.make_jobs(call.requests)
+            for call in calls:
+                check_decoding(call.request.temperature, call.request.top_p, call.request.max_new_tokens)
+            jobs, order = self._prompter.make_jobs([call.request for call in calls])
         except PromptRLError as error:
-            call.failed(error)
+            if len(calls) > 1:  # which of them it is shows when each is tried alone
+                return [job for call in calls for job in self._begin([call])]
+            calls[0].failed(error)
             return []
-        if not jobs:
-            call.answered([])
-        opened = _Open(call, jobs, order, len(jobs))
-        self._open.update({id(job): opened for job in jobs})
+        for index, call in zip(order, calls, strict=True):
+            self._calls.setdefault(id(jobs[index]), []).append(call)
         return jobs
 
     def finished(self, job: Job) -> None:
-        opened = self._open.pop(id(job))
-        opened.left -= 1
-        if not opened.left:
-            call = opened.call
-            call.answered(
-                [
-                    Generation(
-                        text=self._prompter.answer(opened.jobs[index], request),
-                        tokens_in=len(opened.jobs[index].tokens),
-                        tokens_out=len(opened.jobs[index].written),
-                        finish_reason=opened.jobs[index].finish_reason,
-                        seconds=opened.jobs[index].seconds,
-                    )
-                    for index, request in zip(opened.order, call.requests, strict=True)
-                ]
-            )
+        calls = self._calls.pop(id(job))
+        for call in calls:
+            call.answered(generation(self._prompter, job, call.request, job.seconds / len(calls)))

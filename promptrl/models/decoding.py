@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 _PREFILL_TOKENS = {"cpu": 192}  # tokens read in one go; a CPU has nothing to win from more in float32,
 _PREFILL_TOKENS_BFLOAT16 = {"cpu": 512}  # and some in bfloat16, which it multiplies faster than memory brings weights
 _PREFILL_TOKENS_GPU = 4096  # each sees all others in the mask
+_SEEN_PER_READ = 4  # tokens, known starts included, that all of those read in one go may be masked from
 _REFILL_PARTS = {"cpu": 8}
 _REFILL_PARTS_GPU = 4
 _SHARED_WORTH = 16
@@ -191,7 +192,9 @@ class CausalDecoder:
         run_halving(self, jobs, self._run, self.memory.clear)
 
     def serve(self, source: JobSource) -> None:
-        """Write answers as their jobs come, until no more will; who came first is read first.
+        """Write answers as their jobs come, until no more will.
+
+        Jobs that came together are read before those that came later, the longest first.
 
         Raises:
             ModelError: If memory runs out even for a single row.
@@ -249,11 +252,13 @@ class CausalDecoder:
 
     def _queue(self, jobs: Sequence[Job]) -> list[Job]:
         """Jobs that came together, in the order in which they are read, and what all of them begin with read."""
+        started = time.perf_counter()
         # Longest first: rows of like length share the batch, and the short ones fill up its end.
         queue = list(jobs)
         if self.options.sort:
             queue.sort(key=lambda job: (-len(job.tokens), job.tokens.tobytes()))
         self._read_shared_start(queue)
+        _share_time(queue, started)
         return queue
 
     def _step(self, cache: SlotCache, live: list[Job], lengths: npt.NDArray[np.int64]) -> Tensor:
@@ -308,8 +313,10 @@ class CausalDecoder:
         budget = budgets.get(self.device.type, _PREFILL_TOKENS_GPU)
         prompts = list(unread.values())
         while prompts:
-            ends = np.cumsum([prompt.count for prompt in prompts])
-            count = max(1, int(np.searchsorted(ends, budget, side="right"))) if self.options.pack else 1
+            read = np.cumsum([prompt.count for prompt in prompts])
+            seen = np.cumsum([len(prompt.tokens) for prompt in prompts])
+            fits = (read <= budget) & (seen <= _SEEN_PER_READ * budget)
+            count = max(1, int(fits.sum())) if self.options.pack else 1
             some, prompts = prompts[:count], prompts[count:]
             for entry in self._read_packed(some):
                 entries[entry.tokens.tobytes()] = entry
@@ -410,7 +417,7 @@ class _Coming:
 
 
 def _share_time(jobs: Sequence[Job], started: float) -> None:
-    share = (time.perf_counter() - started) / len(jobs)
+    share = (time.perf_counter() - started) / max(1, len(jobs))
     for job in jobs:
         job.seconds += share
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -16,6 +17,10 @@ from transformers import (
     T5Config,
     T5ForConditionalGeneration,
 )
+
+from promptrl.models import ModelSettings
+from promptrl.models.causal import CausalModel
+from promptrl.models.decoding import CausalDecoder
 
 SPECIAL = ["<|endoftext|>", "<|begin|>", "<|im_start|>", "<|im_end|>"]
 CHAT_TEMPLATE = (
@@ -72,6 +77,23 @@ def save_causal(folder: Path, architecture: str = "llama", *, chat: bool = True,
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def model(folder: Path, **settings: object) -> CausalModel:
+    """A model of a folder, on the CPU in single precision."""
+    return CausalModel(ModelSettings.model_validate({"path": folder, "device": "cpu", "dtype": "float32"} | settings))
+
+
+def run_out_above(rows: int, decoder: CausalDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let memory run out in every step of more rows than these."""
+    step = decoder._step
+
+    def small_memory(cache: Any, live: list[Any], lengths: Any) -> torch.Tensor:
+        if len(live) > rows:
+            raise torch.OutOfMemoryError("no more")
+        return step(cache, live, lengths)
+
+    monkeypatch.setattr(decoder, "_step", small_memory)
 
 
 def save_seq2seq(folder: Path) -> Path:

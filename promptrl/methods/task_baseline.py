@@ -6,7 +6,9 @@ potential (Ng, Harada and Russell, 1999), the mean return from step k on of that
 
     r'_k = r_k + γ Φ(task, k + 1) - Φ(task, k),    Φ = 0 once an episode has ended
 
-which changes no policy's rank, and leaves about what the actions did. An episode's potentials are those of its start.
+which changes no policy's rank by what its episodes gain, and leaves about what the actions did. An episode's potentials
+are those of its start. Where an episode is cut off, Stable-Baselines3 adds the value of its last state, which is not
+shaped.
 """
 
 from __future__ import annotations

@@ -168,6 +168,7 @@ class PromptMemory:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
         self._entries: OrderedDict[bytes, Remembered] = OrderedDict()
+        self._token_bytes = 0.0
 
     def exact(self, tokens: npt.NDArray[np.int64]) -> Remembered | None:
         """The very same prompt, if it was read to its end."""
@@ -193,8 +194,13 @@ class PromptMemory:
         self._entries.move_to_end(best_key)
         return self._entries[best_key], best
 
+    def would_fit(self, tokens: int) -> bool:
+        """Whether a prompt of so many tokens can be remembered, as far as is known from those seen before."""
+        return 0 < self.limit_bytes >= tokens * self._token_bytes
+
     def add(self, entry: Remembered) -> None:
         """Remember a prompt, if it fits at all."""
+        self._token_bytes = entry.size_bytes / len(entry.tokens)
         if entry.size_bytes > self.limit_bytes:
             return
         key = entry.tokens.tobytes()

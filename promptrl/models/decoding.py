@@ -289,7 +289,7 @@ class CausalDecoder:
             return
         shared = min(shared_start(jobs[0].tokens, job.tokens) for job in jobs[1:])
         start = jobs[0].tokens[:shared]
-        if shared < _SHARED_WORTH or shared == len(jobs[0].tokens) or self.memory.limit_bytes == 0:
+        if shared < _SHARED_WORTH or shared == len(jobs[0].tokens) or not self.memory.would_fit(shared):
             return
         # One token more than is asked for, as the memory never gives a prompt to its very end.
         _, known = self.memory.longest(jobs[0].tokens[: shared + 1])

@@ -226,6 +226,24 @@ def test_a_prompt_is_read_once(tiny_folder: Path, monkeypatch: pytest.MonkeyPatc
     assert read[1] < read[0] // 2
 
 
+def test_what_memory_cannot_hold_is_not_read_for_it(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = (tiny := model(tiny_folder)).load().decoder
+    decoder.memory.limit_bytes = 1000  # a few tokens
+    read: list[int] = []
+    forward = decoder._read_packed
+
+    def counting(prompts: list[Any]) -> object:
+        read.append(len(prompts))
+        return forward(prompts)
+
+    monkeypatch.setattr(decoder, "_read_packed", counting)
+    asked = [GenerationRequest("what all of these begin with, " + name, max_new_tokens=2) for name in ("a", "b")]
+    first = tiny.generate(asked)
+    assert read == [1, 2]  # the shared start, once, to learn how large it is
+    assert [answer.text for answer in tiny.generate(asked)] == [answer.text for answer in first]
+    assert read == [1, 2, 2]
+
+
 def test_int8_and_fingerprints(tiny_folder: Path, tmp_path: Path) -> None:
     plain, small = model(tiny_folder), model(tiny_folder, quantization="int8")
     assert plain.fingerprint != small.fingerprint
